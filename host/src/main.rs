@@ -1,0 +1,2 @@
+//! deed.
+fn main() {}

@@ -1,0 +1,1 @@
+//! A crash-safe journal.
