@@ -1,0 +1,201 @@
+//! A tool as [`export!`](crate::export) registers it, and the answers to the host's questions.
+
+use std::marker::PhantomData;
+
+use schemars::Schema;
+use serde_json::Value;
+
+use crate::arguments::parse;
+use crate::bindings::deed::tool::types::{CallContext, ToolDescriptor, ToolTraits};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::output::Output;
+use crate::tool::{Plan, Probe, Refine, Tool, Verdict, schema_of};
+
+type RefineFn = fn(&str) -> Result<Plan>;
+type ProbeFn = fn(&Call, &str) -> Result<Verdict>;
+
+/// What a tool type offers beyond [`Tool`].
+///
+/// `Offers::<T>::REFINE` is the constant of the inherent block when `T` implements [`Refine`], else that of
+/// [`OffersNothing`]: inherent constants win where their bounds hold. So a trait flag follows the implementation, and
+/// neither can be forgotten.
+#[derive(Debug)]
+pub struct Offers<T>(PhantomData<T>);
+
+/// The constants of a type that implements neither trait.
+pub trait OffersNothing {
+    /// Not refined.
+    const REFINE: Option<RefineFn> = None;
+    /// Not probed.
+    const PROBE: Option<ProbeFn> = None;
+}
+
+impl<T> OffersNothing for Offers<T> {}
+
+impl<T: Refine> Offers<T> {
+    /// Narrows the class for given arguments.
+    pub const REFINE: Option<RefineFn> = Some(|args| {
+        let tool: T = parse(T::NAME, args)?;
+        Ok(tool.refine().unwrap_or_else(|| Plan::new(T::EFFECT, title::<T>())))
+    });
+}
+
+impl<T: Probe> Offers<T> {
+    /// Tells whether a call landed.
+    pub const PROBE: Option<ProbeFn> = Some(|call, args| parse::<T>(T::NAME, args)?.probe(call));
+}
+
+/// One tool of a component.
+#[derive(Debug)]
+pub struct Registered {
+    name: &'static str,
+    describe: fn() -> ToolDescriptor,
+    run: fn(&Call, &str) -> Result<Output>,
+    refine: Option<RefineFn>,
+    probe: Option<ProbeFn>,
+}
+
+impl Registered {
+    /// Does not compile for a name that the interface does not allow.
+    pub const fn new<T: Tool>(refine: Option<RefineFn>, probe: Option<ProbeFn>) -> Self {
+        const {
+            assert!(
+                is_valid_name(T::NAME),
+                "a tool's name has 1 to 64 letters, digits, underscores and hyphens"
+            );
+        }
+        Self {
+            name: T::NAME,
+            describe: describe::<T>,
+            run: |call, args| parse::<T>(T::NAME, args)?.run(call),
+            refine,
+            probe,
+        }
+    }
+}
+
+const fn is_valid_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        if !(bytes[at].is_ascii_alphanumeric() || bytes[at] == b'_' || bytes[at] == b'-') {
+            return false;
+        }
+        at += 1;
+    }
+    matches!(bytes.len(), 1..=64)
+}
+
+/// Whether no two of `tools` have one name.
+pub const fn are_distinct(tools: &[Registered]) -> bool {
+    let mut one = 0;
+    while one < tools.len() {
+        let mut other = one + 1;
+        while other < tools.len() {
+            if is_same(tools[one].name, tools[other].name) {
+                return false;
+            }
+            other += 1;
+        }
+        one += 1;
+    }
+    true
+}
+
+const fn is_same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut at = 0;
+    while at < one.len() && at < other.len() {
+        if one[at] != other[at] {
+            return false;
+        }
+        at += 1;
+    }
+    one.len() == other.len()
+}
+
+fn title<T: Tool>() -> String {
+    if let Some(title) = T::TITLE {
+        return title.into();
+    }
+    let mut title = T::NAME.replace(['_', '-'], " ");
+    title[..1].make_ascii_uppercase();
+    title
+}
+
+/// Panics, and so fails `deed plugin check`, for a tool without a description or with arguments that are no object.
+fn describe<T: Tool>() -> ToolDescriptor {
+    let mut schema = schema_of::<T>();
+    let description = match schema.remove("description") {
+        Some(Value::String(description)) => description,
+        _ => panic!("the tool `{}` has no description: write a doc comment on its struct", T::NAME),
+    };
+    assert!(
+        schema.get("type").and_then(Value::as_str) == Some("object"),
+        "the arguments of the tool `{}` are no object: make it a struct with named fields, or `{{}}`",
+        T::NAME
+    );
+    // The type's name says nothing to a model.
+    schema.remove("title");
+    close(&mut schema);
+    let mut traits = ToolTraits::empty();
+    traits.set(ToolTraits::DESTRUCTIVE, T::DESTRUCTIVE);
+    traits.set(ToolTraits::OPEN_WORLD, T::OPEN_WORLD);
+    ToolDescriptor {
+        name: T::NAME.into(),
+        title: title::<T>(),
+        description,
+        input_schema: schema.as_value().to_string(),
+        output_schema: T::RESULT.map(|result| result.schema().as_value().to_string()),
+        effect: T::EFFECT,
+        traits,
+        timeout_ms: T::TIMEOUT_MS,
+    }
+}
+
+/// States in the schema what [`parse`] enforces: unknown fields are refused. Not where the schema has further parts,
+/// whose fields a validator would take for unknown ones.
+fn close(schema: &mut Schema) {
+    let open = ["additionalProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "$ref"];
+    if open.iter().all(|key| schema.get(*key).is_none()) {
+        schema.insert("additionalProperties".into(), Value::Bool(false));
+    }
+}
+
+/// Answers `tools.describe`.
+pub fn describe_all(tools: &[Registered]) -> Vec<ToolDescriptor> {
+    let one = |tool: &Registered| {
+        let mut descriptor = (tool.describe)();
+        descriptor.traits.set(ToolTraits::REFINES, tool.refine.is_some());
+        descriptor.traits.set(ToolTraits::PROBES, tool.probe.is_some());
+        descriptor
+    };
+    tools.iter().map(one).collect()
+}
+
+/// Answers `tools.refine`. Only for tools with the trait `refines`.
+pub fn refine(tools: &[Registered], name: &str, args: &str) -> Result<Plan> {
+    let refine = find(tools, name)?.refine;
+    refine.ok_or_else(|| Error::invalid(format!("the tool `{name}` does not refine its class")))?(args)
+}
+
+/// Answers `tools.invoke`.
+pub fn invoke(tools: &[Registered], context: CallContext, name: &str, args: &str) -> Result<Output> {
+    (find(tools, name)?.run)(&Call::from(context), args)
+}
+
+/// Answers `reconcile.probe`. A tool without a probe cannot tell.
+pub fn probe(tools: &[Registered], context: CallContext, name: &str, args: &str) -> Result<Verdict> {
+    match find(tools, name)?.probe {
+        Some(probe) => probe(&Call::from(context), args),
+        None => Ok(Verdict::Undecidable(format!("the tool `{name}` has no probe"))),
+    }
+}
+
+fn find<'a>(tools: &'a [Registered], name: &str) -> Result<&'a Registered> {
+    tools.iter().find(|tool| tool.name == name).ok_or_else(|| {
+        let known: Vec<String> = tools.iter().map(|tool| format!("`{}`", tool.name)).collect();
+        Error::not_found(format!("no tool `{name}` in this component; it has {}", known.join(", ")))
+    })
+}

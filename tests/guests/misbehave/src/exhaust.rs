@@ -1,0 +1,108 @@
+//! Tools that take more than they should: time, memory, stack, output.
+
+use std::hint::black_box;
+use std::io::Write;
+use std::time::Duration;
+
+use deed_sdk::prelude::*;
+
+/// Loops for ever.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct Spin {}
+
+impl Tool for Spin {
+    const NAME: &str = "spin";
+    const EFFECT: Effect = Effect::Pure;
+
+    fn run(self, _: &Call) -> Result<Output> {
+        let mut turns = 0_u64;
+        loop {
+            turns = black_box(turns.wrapping_add(1));
+        }
+    }
+}
+
+/// Allocates for ever.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct Hog {}
+
+impl Tool for Hog {
+    const NAME: &str = "hog";
+    const EFFECT: Effect = Effect::Pure;
+
+    fn run(self, _: &Call) -> Result<Output> {
+        let mut hoard = Vec::new();
+        loop {
+            hoard.push(black_box(vec![1_u8; 1 << 20]));
+        }
+    }
+}
+
+/// Calls itself until the stack is used up.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct Recurse {}
+
+impl Tool for Recurse {
+    const NAME: &str = "recurse";
+    const EFFECT: Effect = Effect::Pure;
+
+    fn run(self, _: &Call) -> Result<Output> {
+        Ok(Output::text(deeper(0).to_string()))
+    }
+}
+
+fn deeper(depth: u64) -> u64 {
+    let frame = black_box([depth; 64]);
+    // Not a tail call, and never over: the sum is needed after the inner one returns.
+    if black_box(depth) == u64::MAX { 0 } else { frame[0] + deeper(depth + 1) }
+}
+
+/// Writes 100 MB to the standard output.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct Flood {}
+
+impl Tool for Flood {
+    const NAME: &str = "flood";
+    const EFFECT: Effect = Effect::Pure;
+
+    fn run(self, _: &Call) -> Result<Output> {
+        let mut stdout = std::io::stdout().lock();
+        let line = [b'x'; 1_000];
+        for _ in 0..100_000 {
+            stdout.write_all(&line)?;
+        }
+        stdout.flush()?;
+        Ok(Output::text("flooded"))
+    }
+}
+
+/// Returns a result of a given size.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct BigResult {
+    size_bytes: usize,
+}
+
+impl Tool for BigResult {
+    const NAME: &str = "big_result";
+    const EFFECT: Effect = Effect::Pure;
+
+    fn run(self, _: &Call) -> Result<Output> {
+        Ok(Output::text("x".repeat(self.size_bytes)))
+    }
+}
+
+/// Sleeps in one host call.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct Hang {
+    duration_ms: u64,
+}
+
+impl Tool for Hang {
+    const NAME: &str = "hangs_in_host_call";
+    const EFFECT: Effect = Effect::Pure;
+
+    fn run(self, _: &Call) -> Result<Output> {
+        std::thread::sleep(Duration::from_millis(self.duration_ms));
+        Ok(Output::text("slept"))
+    }
+}

@@ -1,0 +1,25 @@
+//! Tools that misbehave, each in one way, for tests of the host. None of them is what a tool should be.
+
+mod break_class;
+mod exhaust;
+mod fail;
+mod look_around;
+mod remember;
+
+deed_sdk::export!(
+    exhaust::Spin,
+    exhaust::Hog,
+    exhaust::Recurse,
+    exhaust::Flood,
+    exhaust::BigResult,
+    exhaust::Hang,
+    fail::Panic,
+    fail::TrapAfterWrite,
+    break_class::WritePure,
+    break_class::CounterAppend,
+    look_around::Escape,
+    look_around::Clock,
+    look_around::Environment,
+    look_around::Connect,
+    remember::Checkpointed,
+);
