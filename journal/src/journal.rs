@@ -1,0 +1,151 @@
+//! The journal: what its owner does with it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::commit::{CommitError, Op};
+use crate::id::{IdempotencyKey, RunId, StoreId};
+use crate::marks::{BootId, Epoch, Marks, Started};
+use crate::open::{OpenError, OwnerLock, StoreRecord, beside};
+use crate::reader::Reader;
+use crate::record::{self, Key};
+use crate::redb_store::{self, RedbStore};
+use crate::run::Run;
+use crate::source::Entropy;
+use crate::step::Step;
+use crate::storage::{Durability, Storage};
+use crate::writer::{Idle, Writer};
+
+/// What a journal needs from outside.
+pub struct Options {
+    /// Randomness for the store's id and the epochs of start marks.
+    pub entropy: Arc<dyn Entropy>,
+    /// The boot that start marks belong to; none where the system does not tell.
+    pub boot: Option<BootId>,
+    /// Who decides that the writer is idle.
+    pub idle: Idle,
+}
+
+/// An open journal. One process owns it at a time, and writes through this handle, from any number of threads.
+pub struct Journal {
+    // In this order: the writer finishes, the store closes, and only then somebody else may own it.
+    writer: Writer,
+    reader: Reader,
+    entropy: Arc<dyn Entropy>,
+    marks: Option<Marks>,
+    store: StoreId,
+    generation: u64,
+    _owner: OwnerLock,
+}
+
+impl Journal {
+    /// Become the owner of the journal at `path`, creating it if it is missing (its directory has to be there), and
+    /// repairing what a crash left. The file is readable by its owner only. One sync.
+    ///
+    /// # Errors
+    /// [`OpenError::InUse`] with the owner's pid; [`OpenError::BeingRead`] while a reader has it open, which passes;
+    /// [`OpenError::NotAJournal`], before anything is written; damage; a newer schema.
+    pub fn open(path: &Path, options: Options) -> Result<Self, OpenError> {
+        redb_store::check(path).map_err(OpenError::storage(path))?;
+        let owner = OwnerLock::acquire(path)?;
+        let storage: Arc<dyn Storage> =
+            Arc::new(RedbStore::open(path).map_err(OpenError::storage(path))?);
+        let StoreRecord { id, generation } = begin_generation(path, &*storage, &*options.entropy)?;
+        let marks_path = beside(path, "marks");
+        let marks = options
+            .boot
+            .map(|boot| Marks::open(&marks_path, boot, &*options.entropy))
+            .transpose()
+            .map_err(OpenError::io(&marks_path))?;
+        Ok(Self {
+            writer: Writer::start(Arc::clone(&storage), generation, options.idle),
+            reader: Reader::over(storage),
+            entropy: options.entropy,
+            marks,
+            store: id,
+            generation,
+            _owner: owner,
+        })
+    }
+
+    /// Commit `ops` together: all of them become visible at once, or none. Concurrent callers share syncs.
+    ///
+    /// [`Durability::Riding`] returns when they are visible, and costs no sync; the other levels when they are durable.
+    ///
+    /// # Errors
+    /// A refusal changes nothing, and says why. After [`CommitError::Unknown`] the commit may be there or not, and the
+    /// journal takes no more work: open it again and look.
+    pub fn commit(&self, ops: Vec<Op>, durability: Durability) -> Result<(), CommitError> {
+        self.writer.commit(ops, durability)
+    }
+
+    /// Make every commit so far durable. No sync if they all are.
+    pub fn sync(&self) -> Result<(), CommitError> {
+        self.writer.commit(Vec::new(), Durability::Durable)
+    }
+
+    /// Read what is committed, riding commits included.
+    pub fn read(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// The store's id.
+    pub fn store(&self) -> StoreId {
+        self.store
+    }
+
+    /// The number of this ownership: +1 with every opening.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The idempotency key of a step.
+    pub fn key(&self, run: &Run, seq: u64) -> IdempotencyKey {
+        IdempotencyKey::mint(&self.store, &run.nonce, seq)
+    }
+
+    /// The file that the next attempt's start mark will be in: part of its intent.
+    pub fn marks_epoch(&self) -> Option<Epoch> {
+        // Without a file there is no proof, and none is claimed.
+        self.marks.as_ref().and_then(|marks| marks.epoch(&*self.entropy).ok())
+    }
+
+    /// Say that an attempt starts now. Not synced: see [`Started`].
+    ///
+    /// # Errors
+    /// The attempt must not start without its mark: its absence would count as proof that it never ran.
+    pub fn mark_start(&self, run: RunId, seq: u64, attempt: u32) -> std::io::Result<()> {
+        self.marks.as_ref().map_or(Ok(()), |marks| marks.mark(run, seq, attempt))
+    }
+
+    /// Whether the last attempt of a step can have run.
+    pub fn started(&self, run: RunId, step: &Step) -> Started {
+        match (&self.marks, step.attempts.last()) {
+            (Some(marks), Some(attempt)) => {
+                marks.started(run, step.seq, attempt.intent.attempt, attempt.intent.marks)
+            }
+            _ => Started::Unknown,
+        }
+    }
+}
+
+/// Write down that a new owner is here: from now on commits of an earlier one are refused.
+fn begin_generation(
+    path: &Path,
+    storage: &dyn Storage,
+    entropy: &dyn Entropy,
+) -> Result<StoreRecord, OpenError> {
+    let mut transaction = storage.begin().map_err(OpenError::storage(path))?;
+    let stored: Option<StoreRecord> =
+        record::read(&*transaction, &Key::store()).map_err(OpenError::read(path))?;
+    let record = match stored {
+        Some(StoreRecord { id, generation }) => StoreRecord { id, generation: generation + 1 },
+        None => StoreRecord { id: StoreId::from_bytes(entropy.id()), generation: 1 },
+    };
+    let key = Key::store();
+    transaction
+        .put(key.as_bytes(), &record::encode(&key, &record))
+        .and_then(|()| transaction.commit(Durability::Durable))
+        .map_err(OpenError::storage(path))?;
+    Ok(record)
+}

@@ -1,0 +1,238 @@
+//! Start marks: proof, at no sync, that an attempt never started.
+//!
+//! Just before an attempt executes, one small write to a file beside the journal says so. The write is not synced: the
+//! page cache survives SIGKILL. So within one boot an intent without its mark never ran. A reboot loses unsynced
+//! writes; then absence proves nothing. The file says which boot it belongs to and has a random *epoch* of its own, and
+//! an intent records that epoch: whenever the file is started anew (another boot, a lost file, a file grown too large),
+//! older intents no longer match it and count as perhaps started, which is the safe side.
+//!
+//! Layout: `deed marks 1\n`, the boot id and the epoch (16 bytes each), then one 28-byte entry an attempt: run (16),
+//! seq (8, big endian), attempt (4, big endian). An entry cut short by a kill is no entry: its attempt did not start,
+//! since the write comes first.
+
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::RunId;
+use crate::source::Entropy;
+
+const MAGIC: &[u8; 13] = b"deed marks 1\n";
+const HEADER_BYTES: usize = MAGIC.len() + 32;
+const ENTRY_BYTES: usize = 28;
+
+/// A fresh file is started beyond this size: about 37,000 attempts, read back in a millisecond.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Which file a mark would be in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Epoch(#[serde(with = "hex::serde")] [u8; 16]);
+
+/// What the marks tell of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Started {
+    /// It may have run.
+    Yes,
+    /// It never ran.
+    No,
+    /// There is no proof either way: treat it as perhaps run.
+    Unknown,
+}
+
+/// The kernel's name for this boot: `/proc/sys/kernel/random/boot_id`, without dashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BootId([u8; 16]);
+
+impl BootId {
+    /// This boot's id; none where the system does not tell, and then nothing is ever provably unstarted.
+    pub fn current() -> Option<Self> {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        Self::parse(&text)
+    }
+
+    /// Read an id as the kernel writes it.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut bytes = [0; 16];
+        hex::decode_to_slice(text.trim().replace('-', ""), &mut bytes).ok()?;
+        Some(Self(bytes))
+    }
+}
+
+/// The marks of one journal.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    path: PathBuf,
+    boot: BootId,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    file: File,
+    epoch: Epoch,
+    bytes: u64,
+    started: HashSet<(RunId, u64, u32)>,
+}
+
+impl Marks {
+    /// Open the file at `path` if it is of this boot, else start a fresh one.
+    pub(crate) fn open(path: &Path, boot: BootId, entropy: &dyn Entropy) -> io::Result<Self> {
+        let inner = match Inner::load(path, boot)? {
+            Some(inner) if inner.bytes < MAX_BYTES => inner,
+            _ => Inner::fresh(path, boot, entropy)?,
+        };
+        Ok(Self { path: path.to_owned(), boot, inner: Mutex::new(inner) })
+    }
+
+    /// The file that the next attempt's mark will be in. Called before its intent is recorded.
+    pub(crate) fn epoch(&self, entropy: &dyn Entropy) -> io::Result<Epoch> {
+        let mut inner = self.lock();
+        if inner.bytes >= MAX_BYTES {
+            *inner = Inner::fresh(&self.path, self.boot, entropy)?;
+        }
+        Ok(inner.epoch)
+    }
+
+    /// The attempt starts now.
+    pub(crate) fn mark(&self, run: RunId, seq: u64, attempt: u32) -> io::Result<()> {
+        let mut entry = [0; ENTRY_BYTES];
+        entry[..16].copy_from_slice(run.as_bytes());
+        entry[16..24].copy_from_slice(&seq.to_be_bytes());
+        entry[24..].copy_from_slice(&attempt.to_be_bytes());
+        let mut inner = self.lock();
+        inner.file.write_all(&entry)?;
+        inner.bytes += ENTRY_BYTES as u64;
+        inner.started.insert((run, seq, attempt));
+        Ok(())
+    }
+
+    /// What is known of an attempt whose intent names `epoch`.
+    pub(crate) fn started(&self, run: RunId, seq: u64, attempt: u32, epoch: Option<Epoch>) -> Started {
+        let inner = self.lock();
+        if epoch != Some(inner.epoch) {
+            Started::Unknown
+        } else if inner.started.contains(&(run, seq, attempt)) {
+            Started::Yes
+        } else {
+            Started::No
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no holder of this lock panics: it only writes bytes and inserts")
+    }
+}
+
+impl Inner {
+    /// The file at `path`, if there is one of this boot.
+    fn load(path: &Path, boot: BootId) -> io::Result<Option<Self>> {
+        let mut file = match OpenOptions::new().read(true).append(true).open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let Some((header, entries)) = bytes.split_at_checked(HEADER_BYTES) else { return Ok(None) };
+        if header[..MAGIC.len()] != MAGIC[..] || header[MAGIC.len()..][..16] != boot.0 {
+            return Ok(None);
+        }
+        let mut epoch = [0; 16];
+        epoch.copy_from_slice(&header[MAGIC.len() + 16..]);
+        let entries = entries.chunks_exact(ENTRY_BYTES);
+        // A cut entry must not shift the ones that follow it.
+        file.set_len((HEADER_BYTES + entries.len() * ENTRY_BYTES) as u64)?;
+        let started = entries
+            .map(|entry| {
+                let mut run = [0; 16];
+                run.copy_from_slice(&entry[..16]);
+                let number = |bytes: &[u8]| bytes.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
+                let attempt = u32::try_from(number(&entry[24..])).expect("four bytes fit");
+                (RunId::from_bytes(run), number(&entry[16..24]), attempt)
+            })
+            .collect();
+        Ok(Some(Self { file, epoch: Epoch(epoch), bytes: bytes.len() as u64, started }))
+    }
+
+    /// Start over, under a new epoch.
+    fn fresh(path: &Path, boot: BootId, entropy: &dyn Entropy) -> io::Result<Self> {
+        let epoch = Epoch(entropy.id());
+        let mut header = MAGIC.to_vec();
+        header.extend_from_slice(&boot.0);
+        header.extend_from_slice(&epoch.0);
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(&header)?;
+        Ok(Self { file, epoch, bytes: HEADER_BYTES as u64, started: HashSet::new() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Count(std::sync::atomic::AtomicU8);
+    impl Entropy for Count {
+        fn fill(&self, bytes: &mut [u8]) {
+            bytes.fill(self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        }
+    }
+
+    #[test]
+    fn absence_proves_only_in_the_same_boot_and_the_same_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("marks");
+        let entropy = Count(1.into());
+        let run = RunId::from_bytes([5; 16]);
+        let boot = BootId([9; 16]);
+        let marks = Marks::open(&path, boot, &entropy).unwrap();
+        let epoch = Some(marks.epoch(&entropy).unwrap());
+        marks.mark(run, 1, 1).unwrap();
+        drop(marks);
+
+        let marks = Marks::open(&path, boot, &entropy).unwrap();
+        assert_eq!(marks.started(run, 1, 1, epoch), Started::Yes);
+        assert_eq!(marks.started(run, 2, 1, epoch), Started::No);
+        assert_eq!(marks.started(run, 1, 2, epoch), Started::No);
+        assert_eq!(marks.started(run, 2, 1, None), Started::Unknown);
+        drop(marks);
+
+        let other = Marks::open(&path, BootId([8; 16]), &entropy).unwrap();
+        assert_eq!(other.started(run, 2, 1, epoch), Started::Unknown, "another boot");
+        drop(other);
+
+        std::fs::remove_file(&path).unwrap();
+        let lost = Marks::open(&path, boot, &entropy).unwrap();
+        assert_eq!(lost.started(run, 2, 1, epoch), Started::Unknown, "a lost file");
+    }
+
+    #[test]
+    fn an_entry_cut_by_a_kill_is_no_entry_and_later_ones_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("marks");
+        let entropy = Count(1.into());
+        let run = RunId::from_bytes([5; 16]);
+        let boot = BootId([9; 16]);
+        let marks = Marks::open(&path, boot, &entropy).unwrap();
+        let epoch = Some(marks.epoch(&entropy).unwrap());
+        marks.mark(run, 1, 1).unwrap();
+        marks.mark(run, 2, 1).unwrap();
+        let cut = std::fs::metadata(&path).unwrap().len() - 3;
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(cut).unwrap();
+
+        let marks = Marks::open(&path, boot, &entropy).unwrap();
+        assert_eq!(marks.started(run, 2, 1, epoch), Started::No);
+        marks.mark(run, 3, 1).unwrap();
+        let marks = Marks::open(&path, boot, &entropy).unwrap();
+        assert_eq!(marks.started(run, 1, 1, epoch), Started::Yes);
+        assert_eq!(marks.started(run, 3, 1, epoch), Started::Yes);
+    }
+}

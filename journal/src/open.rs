@@ -1,0 +1,136 @@
+//! Opening a journal: one owner, named while it lives.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::StoreId;
+use crate::record::ReadError;
+use crate::storage::StorageError;
+
+/// Why a journal could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no file.
+    #[error("there is no journal at `{}`", .0.display())]
+    Missing(PathBuf),
+    /// Another process owns it.
+    #[error("journal `{}` is in use by process {}", path.display(), pid.map_or_else(|| "(unknown)".to_owned(), |pid| pid.to_string()))]
+    InUse {
+        /// The journal.
+        path: PathBuf,
+        /// The owner, if it could be told.
+        pid: Option<u32>,
+    },
+    /// Another process reads it: try again in a moment.
+    #[error("journal `{}` is being read by another process", .0.display())]
+    BeingRead(PathBuf),
+    /// It was not closed cleanly, and a reader cannot repair it: open it as its owner first.
+    #[error("journal `{}` was not closed cleanly; a writer has to open it first", .0.display())]
+    NeedsRepair(PathBuf),
+    /// The file is something else.
+    #[error("`{}` is no journal; name another file, or none for the default", .0.display())]
+    NotAJournal(PathBuf),
+    /// It is damaged, or of a newer version.
+    #[error("journal `{}` cannot be read: {source}", path.display())]
+    Unreadable {
+        /// The journal.
+        path: PathBuf,
+        /// What is wrong.
+        source: ReadError,
+    },
+    /// The system failed.
+    #[error("failed to open journal `{}`: {source}", path.display())]
+    Io {
+        /// The file concerned.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    pub(crate) fn io(path: &Path) -> impl Fn(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path: path.clone(), source }
+    }
+
+    pub(crate) fn storage(path: &Path) -> impl Fn(StorageError) -> Self {
+        let path = path.to_owned();
+        move |error| match error {
+            StorageError::NotAStore => Self::NotAJournal(path.clone()),
+            StorageError::NeedsRepair => Self::NeedsRepair(path.clone()),
+            StorageError::InUse => Self::BeingRead(path.clone()),
+            StorageError::Io(source) => Self::Io { path: path.clone(), source },
+            StorageError::Damaged(_) => Self::Unreadable { path: path.clone(), source: error.into() },
+        }
+    }
+
+    pub(crate) fn read(path: &Path) -> impl Fn(ReadError) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Unreadable { path: path.clone(), source }
+    }
+}
+
+/// The one record about the store itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoreRecord {
+    pub(crate) id: StoreId,
+    /// +1 with every opening by an owner. A commit names the one it belongs to.
+    pub(crate) generation: u64,
+}
+
+/// The lock that makes a process the owner. It holds the process's id for others to read; the id alone locks nothing.
+#[derive(Debug)]
+pub(crate) struct OwnerLock {
+    _file: File,
+}
+
+impl OwnerLock {
+    /// Become the owner of the journal at `journal`, or learn who is.
+    pub(crate) fn acquire(journal: &Path) -> Result<Self, OpenError> {
+        let path = Self::path(journal);
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(OpenError::io(&path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(OpenError::InUse { path: journal.to_owned(), pid: Self::holder(journal) });
+            }
+            Err(TryLockError::Error(error)) => return Err(OpenError::io(&path)(error)),
+        }
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .map_err(OpenError::io(&path))?;
+        Ok(Self { _file: file })
+    }
+
+    /// The process that owns the journal, as it wrote itself down.
+    pub(crate) fn holder(journal: &Path) -> Option<u32> {
+        let mut text = String::new();
+        File::open(Self::path(journal)).ok()?.read_to_string(&mut text).ok()?;
+        text.trim().parse().ok()
+    }
+
+    fn path(journal: &Path) -> PathBuf {
+        beside(journal, "owner")
+    }
+}
+
+/// A file that belongs to the journal: `journal.redb` has `journal.redb.owner`.
+pub(crate) fn beside(journal: &Path, suffix: &str) -> PathBuf {
+    let mut name = journal.as_os_str().to_owned();
+    name.push(".");
+    name.push(suffix);
+    PathBuf::from(name)
+}

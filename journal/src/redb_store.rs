@@ -1,0 +1,320 @@
+//! The store on redb: the only module that names it.
+
+use std::fmt::Debug;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redb::backends::FileBackend;
+use redb::{
+    BackendError, Builder, CommitError, Database, DatabaseError, ReadOnlyDatabase, ReadTransaction,
+    ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, TableError, TransactionError,
+    WriteTransaction,
+};
+
+use crate::storage::{Durability, IoCounts, Snapshot, Storage, StorageError, Transaction};
+
+/// What commits together lies together: one table, whose keys begin with the run or the session.
+const RECORDS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
+
+/// redb's default is 1 GiB. A turn touches some dozens of 4 KiB pages; 32 MiB hold the upper levels of a tree over tens
+/// of millions of records and the recent leaves of many runs.
+const CACHE_BYTES: usize = 32 << 20;
+
+/// What every redb file begins with.
+const MAGIC: &[u8; 4] = b"redb";
+
+/// Refuse a file that is no store before anything is written beside it. An empty file will become one.
+pub(crate) fn check(path: &Path) -> Result<(), StorageError> {
+    let mut start = Vec::new();
+    match File::open(path) {
+        Ok(file) => {
+            file.take(MAGIC.len() as u64).read_to_end(&mut start).map_err(StorageError::Io)?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(StorageError::Io(error)),
+    }
+    if start.is_empty() || start == MAGIC { Ok(()) } else { Err(StorageError::NotAStore) }
+}
+
+/// A store in a redb file.
+pub(crate) struct RedbStore {
+    handle: Handle,
+    counters: Arc<Counters>,
+}
+
+enum Handle {
+    Writer(Database),
+    Reader(ReadOnlyDatabase),
+}
+
+impl RedbStore {
+    /// Open for writing, creating the file if it is missing. Repairs after a crash.
+    pub(crate) fn open(path: &Path) -> Result<Self, StorageError> {
+        let file = owner_only().create(true).open(path).map_err(StorageError::Io)?;
+        let counters = Arc::new(Counters::default());
+        let backend = Counting::new(file, &counters)?;
+        let database = builder().create_with_backend(backend).map_err(database_error)?;
+        Ok(Self { handle: Handle::Writer(database), counters })
+    }
+
+    /// Open a cleanly closed file for reading, beside other readers. Writes nothing.
+    pub(crate) fn open_read_only(path: &Path) -> Result<Self, StorageError> {
+        let file = OpenOptions::new().read(true).open(path).map_err(StorageError::Io)?;
+        let counters = Arc::new(Counters::default());
+        let backend = Counting::new(file, &counters)?;
+        let database = builder().open_read_only_with_backend(backend).map_err(database_error)?;
+        Ok(Self { handle: Handle::Reader(database), counters })
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
+#[cfg(unix)]
+fn owner_only() -> OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).truncate(false).mode(0o600);
+    options
+}
+
+impl Storage for RedbStore {
+    fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, StorageError> {
+        let transaction = match &self.handle {
+            Handle::Writer(database) => database.begin_read(),
+            Handle::Reader(database) => database.begin_read(),
+        };
+        Ok(Box::new(View(transaction.map_err(transaction_error)?)))
+    }
+
+    fn begin(&self) -> Result<Box<dyn Transaction + '_>, StorageError> {
+        match &self.handle {
+            Handle::Writer(database) => {
+                Ok(Box::new(Write(database.begin_write().map_err(transaction_error)?)))
+            }
+            Handle::Reader(_) => {
+                Err(StorageError::Io(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "opened for reading")))
+            }
+        }
+    }
+
+    fn io_counts(&self) -> IoCounts {
+        self.counters.get()
+    }
+}
+
+struct View(ReadTransaction);
+
+impl Snapshot for View {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        match self.0.open_table(RECORDS) {
+            Ok(table) => get(&table, key),
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(table_error(error)),
+        }
+    }
+
+    fn scan(
+        &self,
+        prefix: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StorageError> {
+        match self.0.open_table(RECORDS) {
+            Ok(table) => scan(&table, prefix, each),
+            Err(TableError::TableDoesNotExist(_)) => Ok(()),
+            Err(error) => Err(table_error(error)),
+        }
+    }
+}
+
+struct Write(WriteTransaction);
+
+impl Snapshot for Write {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        get(&self.0.open_table(RECORDS).map_err(table_error)?, key)
+    }
+
+    fn scan(
+        &self,
+        prefix: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StorageError> {
+        scan(&self.0.open_table(RECORDS).map_err(table_error)?, prefix, each)
+    }
+}
+
+impl Transaction for Write {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError> {
+        let mut table = self.0.open_table(RECORDS).map_err(table_error)?;
+        table.insert(key, value).map_err(storage_error)?;
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<(), StorageError> {
+        let mut table = self.0.open_table(RECORDS).map_err(table_error)?;
+        table.remove(key).map_err(storage_error)?;
+        Ok(())
+    }
+
+    fn commit(mut self: Box<Self>, durability: Durability) -> Result<(), StorageError> {
+        let level = match durability {
+            Durability::Riding => redb::Durability::None,
+            Durability::Durable | Durability::DurableForQuickOpen => redb::Durability::Immediate,
+        };
+        self.0.set_durability(level).map_err(|error| StorageError::Damaged(error.to_string()))?;
+        self.0.set_quick_repair(durability == Durability::DurableForQuickOpen);
+        self.0.commit().map_err(|error| match error {
+            CommitError::Storage(error) => storage_error(error),
+            other => StorageError::Damaged(other.to_string()),
+        })
+    }
+}
+
+fn get(
+    table: &impl ReadableTable<&'static [u8], &'static [u8]>,
+    key: &[u8],
+) -> Result<Option<Vec<u8>>, StorageError> {
+    Ok(table.get(key).map_err(storage_error)?.map(|value| value.value().to_vec()))
+}
+
+fn scan(
+    table: &impl ReadableTable<&'static [u8], &'static [u8]>,
+    prefix: &[u8],
+    each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+) -> Result<(), StorageError> {
+    for pair in table.range(prefix..).map_err(storage_error)? {
+        let (key, value) = pair.map_err(storage_error)?;
+        if !key.value().starts_with(prefix) || !each(key.value(), value.value()) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn storage_error(error: redb::StorageError) -> StorageError {
+    match error {
+        redb::StorageError::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+            StorageError::Damaged(error.to_string())
+        }
+        redb::StorageError::Io(error) => StorageError::Io(error),
+        redb::StorageError::Corrupted(what) => StorageError::Damaged(what),
+        other => StorageError::Io(io::Error::other(other.to_string())),
+    }
+}
+
+fn transaction_error(error: TransactionError) -> StorageError {
+    match error {
+        TransactionError::Storage(error) => storage_error(error),
+        other => StorageError::Io(io::Error::other(other.to_string())),
+    }
+}
+
+fn table_error(error: TableError) -> StorageError {
+    match error {
+        TableError::Storage(error) => storage_error(error),
+        other => StorageError::Damaged(other.to_string()),
+    }
+}
+
+fn database_error(error: DatabaseError) -> StorageError {
+    match error {
+        DatabaseError::DatabaseAlreadyOpen => StorageError::InUse,
+        DatabaseError::RepairAborted => StorageError::NeedsRepair,
+        DatabaseError::UpgradeRequired(version) => {
+            StorageError::Damaged(format!("its file format {version} is not the one this version writes"))
+        }
+        DatabaseError::Storage(error) => storage_error(error),
+        other => StorageError::Damaged(other.to_string()),
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    syncs: AtomicU64,
+    writes: AtomicU64,
+    written_bytes: AtomicU64,
+}
+
+impl Counters {
+    fn get(&self) -> IoCounts {
+        IoCounts {
+            syncs: self.syncs.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
+            written_bytes: self.written_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// redb's file backend, counting what it is asked to do. Everything else is forwarded, the locks too: the defaults of
+/// the trait would leave the file unlocked.
+#[derive(Debug)]
+struct Counting {
+    file: FileBackend,
+    counters: Arc<Counters>,
+}
+
+impl Counting {
+    fn new(file: File, counters: &Arc<Counters>) -> Result<Self, StorageError> {
+        Ok(Self { file: FileBackend::new(file).map_err(database_error)?, counters: Arc::clone(counters) })
+    }
+}
+
+impl StorageBackend for Counting {
+    fn len(&self) -> Result<u64, io::Error> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), io::Error> {
+        self.file.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), io::Error> {
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> Result<(), io::Error> {
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        self.file.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), io::Error> {
+        self.counters.writes.fetch_add(1, Ordering::Relaxed);
+        self.counters.written_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.file.write(offset, data)
+    }
+
+    fn close(&self) -> Result<(), io::Error> {
+        self.file.close()
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.try_lock_range(start, end)
+    }
+
+    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.try_lock_shared_range(start, end)
+    }
+
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.file.lock_range(start, end)
+    }
+
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.file.lock_shared_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.file.unlock_range(start, end)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.query_lock_range(start, end)
+    }
+}

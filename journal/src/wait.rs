@@ -1,0 +1,67 @@
+//! Waits: durable questions to the owner.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::WaitId;
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WaitKind {
+    /// May this call run?
+    Approval,
+    /// A question of the model.
+    Question,
+    /// Did this call happen?
+    Reconcile,
+}
+
+impl WaitKind {
+    /// The kind as it is written everywhere.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Approval => "approval",
+            Self::Question => "question",
+            Self::Reconcile => "reconcile",
+        }
+    }
+}
+
+/// A question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Which question.
+    pub id: WaitId,
+    /// What is asked.
+    pub kind: WaitKind,
+    /// The tool that the question is about.
+    pub name: String,
+    /// The question, in words.
+    pub question: String,
+    /// The answers to choose from, at least one.
+    pub options: Vec<String>,
+    /// When it was asked, milliseconds since the epoch.
+    pub opened_ms: u64,
+    /// When it stops counting, milliseconds since the epoch; none: never.
+    pub expires_ms: Option<u64>,
+}
+
+/// The owner's answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// One of the options.
+    pub option: String,
+    /// What the owner added: a reason, or a result to record.
+    pub text: Option<String>,
+    /// When, milliseconds since the epoch.
+    pub answered_ms: u64,
+}
+
+/// A question with its answer, if there is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// The question.
+    pub asked: Asked,
+    /// The first answer; later ones are refused.
+    pub answer: Option<Answer>,
+}
