@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::id::{Digest, RunId, SessionId, WaitId};
+use crate::open::StoreRecord;
 use crate::record::{self, Key, ReadError};
 use crate::run::Run;
 use crate::session::{MessageBody, Session, SnapshotConflict};
@@ -220,9 +221,14 @@ impl<'a> Staged<'a> {
             }
             self.put(&key, &run.id);
         }
-        self.put(&Key::run(run.id), run);
+        let key = Key::store();
+        let mut store: StoreRecord = record::read(self, &key)?.ok_or_else(StoreRecord::missing)?;
+        let run = Run { number: store.runs, ..run.clone() };
+        store.runs += 1;
+        self.put(&key, &store);
+        self.put(&Key::run(run.id), &run);
         self.put(&Key::run_source(run.id), source);
-        self.put(&Key::open_run(run.created_ms, run.id), &run.id);
+        self.put(&Key::open_run(run.number), &run.id);
         self.put(&Key::session(run.session), &Session::new(run.session, run.id, run.created_ms));
         Ok(())
     }
@@ -234,9 +240,9 @@ impl<'a> Staged<'a> {
             return Err(CommitError::RunEnded(run.id));
         }
         if run.status.has_ended() {
-            self.delete(&Key::open_run(stored.created_ms, run.id));
+            self.delete(&Key::open_run(stored.number));
         }
-        self.put(&key, run);
+        self.put(&key, &Run { number: stored.number, ..run.clone() });
         Ok(())
     }
 

@@ -50,7 +50,7 @@ impl Journal {
         let owner = OwnerLock::acquire(path)?;
         let storage: Arc<dyn Storage> =
             Arc::new(RedbStore::open(path).map_err(OpenError::storage(path))?);
-        let StoreRecord { id, generation } = begin_generation(path, &*storage, &*options.entropy)?;
+        let StoreRecord { id, generation, .. } = begin_generation(path, &*storage, &*options.entropy)?;
         let marks_path = beside(path, "marks");
         let marks = options
             .boot
@@ -139,8 +139,8 @@ fn begin_generation(
     let stored: Option<StoreRecord> =
         record::read(&*transaction, &Key::store()).map_err(OpenError::read(path))?;
     let record = match stored {
-        Some(StoreRecord { id, generation }) => StoreRecord { id, generation: generation + 1 },
-        None => StoreRecord { id: StoreId::from_bytes(entropy.id()), generation: 1 },
+        Some(stored) => StoreRecord { generation: stored.generation + 1, ..stored },
+        None => StoreRecord { id: StoreId::from_bytes(entropy.id()), generation: 1, runs: 0 },
     };
     let key = Key::store();
     transaction

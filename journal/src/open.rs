@@ -81,6 +81,14 @@ pub(crate) struct StoreRecord {
     pub(crate) id: StoreId,
     /// +1 with every opening by an owner. A commit names the one it belongs to.
     pub(crate) generation: u64,
+    /// Runs created so far: the number of the next one.
+    pub(crate) runs: u64,
+}
+
+impl StoreRecord {
+    pub(crate) fn missing() -> ReadError {
+        ReadError::Damaged { record: "store".to_owned(), reason: "it is missing".to_owned() }
+    }
 }
 
 /// The lock that makes a process the owner. It holds the process's id for others to read; the id alone locks nothing.

@@ -59,7 +59,7 @@ impl Reader {
     /// Every run, oldest first.
     pub fn runs(&self) -> Result<Vec<Run>, ReadError> {
         let mut runs: Vec<Run> = values(record::read_all(&*self.view()?, &Key::runs())?);
-        runs.sort_by_key(|run| (run.created_ms, run.id));
+        runs.sort_by_key(|run| run.number);
         Ok(runs)
     }
 

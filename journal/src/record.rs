@@ -88,8 +88,8 @@ impl Key {
     }
 
     /// Marks a run that has not ended, oldest first.
-    pub(crate) fn open_run(created_ms: u64, run: RunId) -> Self {
-        Self::new(Kind::OpenRun, &[&created_ms.to_be_bytes(), run.as_bytes()])
+    pub(crate) fn open_run(number: u64) -> Self {
+        Self::new(Kind::OpenRun, &[&number.to_be_bytes()])
     }
 
     /// Every run that has not ended.

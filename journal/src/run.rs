@@ -116,6 +116,8 @@ pub enum Position {
 pub struct Run {
     /// Its id.
     pub id: RunId,
+    /// Its place among the runs of the store, from 0: older runs have lower numbers. Given by the journal.
+    pub number: u64,
     /// Random; takes part in every idempotency key of the run.
     #[serde(with = "hex::serde")]
     pub nonce: [u8; 16],
@@ -154,6 +156,7 @@ impl Run {
     ) -> Self {
         Self {
             id,
+            number: 0,
             nonce,
             kind: RunKind::Mission,
             status: RunStatus::Queued,

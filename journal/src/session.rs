@@ -135,8 +135,8 @@ impl Session {
         Self { id, run, created_ms, revision: 0, main: None, next_message: 1 }
     }
 
-    /// Extend `main` by `bodies`; returns the messages to store.
-    pub(crate) fn extend(&mut self, bodies: &[MessageBody]) -> Vec<Message> {
+    /// Extend `main` by `bodies`, as an append does; returns the messages that the store then holds.
+    pub fn extend(&mut self, bodies: &[MessageBody]) -> Vec<Message> {
         let mut messages = Vec::with_capacity(bodies.len());
         for body in bodies {
             let message = Message::after(self.main.as_ref(), self.next_message, body.clone());

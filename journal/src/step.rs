@@ -305,8 +305,11 @@ impl Step {
         self.outcome.as_ref().map(|outcome| outcome.attempt).or(recorded).unwrap_or(0)
     }
 
-    /// Take in one more event. Returns why it does not fit, if it does not.
-    pub(crate) fn apply(&mut self, event: &StepEvent) -> Result<(), &'static str> {
+    /// Take in one more event.
+    ///
+    /// # Errors
+    /// Says why the event does not follow from those before it; then nothing changed.
+    pub fn apply(&mut self, event: &StepEvent) -> Result<(), &'static str> {
         if self.outcome.is_some() {
             return Err("the step is settled");
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::commit::{CommitError, Op, Staged, Writes};
 use crate::open::StoreRecord;
-use crate::record::{self, Key, ReadError};
+use crate::record::{self, Key};
 use crate::storage::{Durability, Storage, StorageError, Transaction};
 
 /// Commits that may wait. More than any batch has parallel calls, so that no caller waits for room alone.
@@ -181,10 +181,7 @@ impl State {
 /// Check `ops` against what `transaction` holds now, the commits accepted before included.
 fn stage(transaction: &dyn Transaction, generation: u64, ops: &[Op]) -> Result<Writes, CommitError> {
     let staged = Staged::new(transaction);
-    let store: StoreRecord = record::read(&staged, &Key::store())?.ok_or_else(|| ReadError::Damaged {
-        record: "store".to_owned(),
-        reason: "it is missing".to_owned(),
-    })?;
+    let store: StoreRecord = record::read(&staged, &Key::store())?.ok_or_else(StoreRecord::missing)?;
     if store.generation != generation {
         return Err(CommitError::Fenced { mine: generation, stored: store.generation });
     }

@@ -1,5 +1,7 @@
 //! Commits: what is refused, what it costs, and what is left after a handle is gone.
 
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
