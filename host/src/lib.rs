@@ -1,1 +1,3 @@
 //! The host.
+pub mod capability;
+pub mod engine;

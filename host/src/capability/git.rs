@@ -1,0 +1,148 @@
+//! `deed:git/repository`: the repository whose work tree is the workspace.
+//!
+//! Everything here is local, by libgit2; hooks and filters of the repository are not run. A large repository is read on
+//! the call's own thread: the call's time limit is looked at when the reading is done.
+
+mod commit;
+mod open;
+mod read;
+
+use std::path::PathBuf;
+
+use git2::ErrorCode;
+use wasmtime::component::{HasData, Linker};
+
+use self::bindings::deed::git::repository::{self, CommitInfo, Committed, DiffSide, Error, Summary};
+use super::{Action, Gate};
+
+mod bindings {
+    wasmtime::component::bindgen!({
+        path: "../wit/git",
+        world: "deed:git/imports",
+        imports: { default: trappable },
+    });
+}
+
+/// The repository of one call.
+pub(crate) struct GitCtx {
+    workspace: Option<PathBuf>,
+    idempotency_key: String,
+    clock_ms: u64,
+    gate: Gate,
+}
+
+pub(crate) struct GitCtxBuilder(GitCtx);
+
+impl GitCtx {
+    /// A context without a repository until a workspace is given.
+    pub(crate) fn builder(gate: Gate) -> GitCtxBuilder {
+        GitCtxBuilder(Self { workspace: None, idempotency_key: String::new(), clock_ms: 0, gate })
+    }
+}
+
+impl GitCtxBuilder {
+    pub(crate) fn workspace(mut self, workspace: Option<PathBuf>) -> Self {
+        self.0.workspace = workspace;
+        self
+    }
+
+    /// Goes into each commit as a trailer.
+    pub(crate) fn idempotency_key(mut self, key: &str) -> Self {
+        key.clone_into(&mut self.0.idempotency_key);
+        self
+    }
+
+    /// The time of each commit, so that a second attempt makes the identical one.
+    pub(crate) fn clock_ms(mut self, clock_ms: u64) -> Self {
+        self.0.clock_ms = clock_ms;
+        self
+    }
+
+    pub(crate) fn build(self) -> GitCtx {
+        self.0
+    }
+}
+
+/// How a store's data reaches its repository.
+pub(crate) trait GitView: Send {
+    fn git(&mut self) -> GitCtxView<'_>;
+}
+
+pub(crate) struct GitCtxView<'a>(pub(crate) &'a mut GitCtx);
+
+struct HasGit;
+
+impl HasData for HasGit {
+    type Data<'a> = GitCtxView<'a>;
+}
+
+/// Offer `deed:git/repository`.
+pub(crate) fn add_to_linker<T: GitView + 'static>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
+    repository::add_to_linker::<T, HasGit>(linker, T::git)
+}
+
+impl repository::Host for GitCtxView<'_> {
+    fn status(&mut self) -> wasmtime::Result<Result<Summary, Error>> {
+        Ok(self.open().and_then(|repository| read::status(&repository)))
+    }
+
+    fn diff(&mut self, side: DiffSide, paths: Vec<String>) -> wasmtime::Result<Result<String, Error>> {
+        Ok(self.open().and_then(|repository| read::diff(&repository, side, &paths)))
+    }
+
+    fn log(&mut self, limit: u32) -> wasmtime::Result<Result<Vec<CommitInfo>, Error>> {
+        Ok(self.open().and_then(|repository| read::log(&repository, limit)))
+    }
+
+    fn commit(&mut self, message: String, paths: Vec<String>) -> wasmtime::Result<Result<Committed, Error>> {
+        if let Err(denied) = self.0.gate.admit(Action::Commit) {
+            return Ok(Err(Error::Denied(denied)));
+        }
+        let stamp = commit::Stamp { key: &self.0.idempotency_key, clock_ms: self.0.clock_ms };
+        Ok(self.open().and_then(|repository| commit::commit(&repository, &message, &paths, stamp)))
+    }
+}
+
+impl GitCtxView<'_> {
+    fn open(&self) -> Result<git2::Repository, Error> {
+        match &self.0.workspace {
+            Some(workspace) => open::open(workspace),
+            None => Err(Error::NoRepository("this call is granted no workspace".to_owned())),
+        }
+    }
+}
+
+impl From<git2::Error> for Error {
+    fn from(error: git2::Error) -> Self {
+        let message = error.message().to_owned();
+        match error.code() {
+            ErrorCode::NotFound => Self::NotFound(message),
+            ErrorCode::Modified => Self::Conflict(format!("somebody else moved the branch: {message}")),
+            ErrorCode::Locked => Self::Conflict(format!(
+                "{message}; another git program is at work, or left its lock when it was killed: remove the lock if none runs"
+            )),
+            ErrorCode::Unmerged | ErrorCode::Conflict => {
+                Self::Conflict(format!("the index holds unresolved conflicts: {message}"))
+            }
+            _ => Self::Failed(message),
+        }
+    }
+}
+
+/// The paths of a request, relative to the work tree; empty when they name all of it.
+fn relative_paths(paths: &[String]) -> Result<Vec<String>, Error> {
+    let mut relative = Vec::with_capacity(paths.len());
+    for path in paths {
+        let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+        if parts.contains(&"..") {
+            return Err(Error::NotFound(format!(
+                "`{path}`: a path with `..` names nothing in the repository"
+            )));
+        }
+        if parts.is_empty() {
+            return Ok(Vec::new());
+        }
+        relative.push(parts.join("/"));
+    }
+    Ok(relative)
+}

@@ -1,0 +1,224 @@
+//! `deed:process/exec`: a command of the host's machine, run in the workspace to its end.
+//!
+//! The context decides what may run and with which surroundings; [`group`] starts it and sees to it that nothing of it
+//! is left behind. Containment (namespaces, an overlay) is a further preparation of the same command.
+
+mod capture;
+mod group;
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cap_std::fs::Dir;
+use tokio::process::Command;
+use wasmtime::component::{HasData, Linker};
+
+use self::bindings::deed::process::exec::{self, Capture, Ended, Error, Status};
+use self::group::{End, Prepared};
+use super::{Action, Gate};
+use crate::engine::request::CancelToken;
+
+mod bindings {
+    wasmtime::component::bindgen!({
+        path: "../wit/process",
+        world: "deed:process/imports",
+        imports: { default: async | trappable },
+    });
+}
+
+/// Bytes kept of each output stream of a command. A result may hold 4 MiB, and a model reads the first screens of it.
+const OUTPUT_LIMIT_BYTES: u64 = 1 << 20;
+
+/// The most a tool may ask for, so that both streams and their copy in the guest fit in its memory several times over.
+const OUTPUT_LIMIT_MAX_BYTES: u64 = 16 << 20;
+
+/// What commands find in their environment. The library reads no environment of its own: a program that embeds it says
+/// here what of its own commands may see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandEnvironment {
+    /// Where a program named without a slash is looked for, and the command's own `PATH`.
+    pub search_path: OsString,
+    /// The other variables, such as `HOME` and `LANG`.
+    pub variables: Vec<(OsString, OsString)>,
+}
+
+impl Default for CommandEnvironment {
+    /// The system's own directories, a UTF-8 locale without a language, and no home.
+    fn default() -> Self {
+        Self {
+            search_path: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into(),
+            variables: vec![("LANG".into(), "C.UTF-8".into())],
+        }
+    }
+}
+
+/// The commands of one call.
+pub(crate) struct ProcessCtx {
+    directory: Option<Arc<Dir>>,
+    environment: Arc<CommandEnvironment>,
+    cancel: CancelToken,
+    gate: Gate,
+}
+
+pub(crate) struct ProcessCtxBuilder(ProcessCtx);
+
+impl ProcessCtx {
+    /// A context in which every command is refused until a directory is given.
+    pub(crate) fn builder(gate: Gate) -> ProcessCtxBuilder {
+        ProcessCtxBuilder(Self {
+            directory: None,
+            environment: Arc::default(),
+            cancel: CancelToken::new(),
+            gate,
+        })
+    }
+}
+
+impl ProcessCtxBuilder {
+    pub(crate) fn directory(mut self, directory: Option<Arc<Dir>>) -> Self {
+        self.0.directory = directory;
+        self
+    }
+
+    pub(crate) fn environment(mut self, environment: Arc<CommandEnvironment>) -> Self {
+        self.0.environment = environment;
+        self
+    }
+
+    pub(crate) fn cancel(mut self, cancel: CancelToken) -> Self {
+        self.0.cancel = cancel;
+        self
+    }
+
+    pub(crate) fn build(self) -> ProcessCtx {
+        self.0
+    }
+}
+
+/// How a store's data reaches its commands.
+pub(crate) trait ProcessView: Send {
+    fn process(&mut self) -> ProcessCtxView<'_>;
+}
+
+pub(crate) struct ProcessCtxView<'a>(pub(crate) &'a mut ProcessCtx);
+
+struct HasProcess;
+
+impl HasData for HasProcess {
+    type Data<'a> = ProcessCtxView<'a>;
+}
+
+/// Offer `deed:process/exec`.
+pub(crate) fn add_to_linker<T: ProcessView + 'static>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
+    exec::add_to_linker::<T, HasProcess>(linker, T::process)
+}
+
+impl exec::Host for ProcessCtxView<'_> {
+    async fn run(&mut self, command: exec::Command) -> wasmtime::Result<Result<Ended, Error>> {
+        Ok(self.run_to_end(command).await)
+    }
+}
+
+impl ProcessCtxView<'_> {
+    async fn run_to_end(&self, command: exec::Command) -> Result<Ended, Error> {
+        let name = command.program.clone();
+        self.0.gate.admit(Action::Execute(&name)).map_err(Error::Denied)?;
+        let directory = self.open_directory(command.directory.as_deref())?;
+        let program = self.find(&name)?;
+
+        let mut prepared = Command::new(&program);
+        prepared
+            .args(&command.args)
+            .env_clear()
+            .env("PATH", &self.0.environment.search_path)
+            .envs(self.0.environment.variables.iter().map(|(name, value)| (name, value)))
+            .envs(command.env);
+        let limit = command.output_limit_bytes.unwrap_or(OUTPUT_LIMIT_BYTES).min(OUTPUT_LIMIT_MAX_BYTES);
+        let prepared = Prepared {
+            command: prepared,
+            directory,
+            stdin: command.stdin,
+            limit_bytes: usize::try_from(limit).expect("the maximum fits"),
+            timeout: command.timeout_ms.map(Duration::from_millis),
+        };
+        match group::run(prepared, &self.0.cancel).await {
+            Ok(End::Ended { status, stdout, stderr }) => Ok(Ended {
+                status: match (status.code, status.signal) {
+                    (Some(code), _) => Status::Exited(code),
+                    (None, signal) => Status::Signalled(signal.unwrap_or_default()),
+                },
+                stdout: stdout.into(),
+                stderr: stderr.into(),
+            }),
+            Ok(End::OutOfTime(limit)) => {
+                let limit_ms = limit.as_millis();
+                Err(Error::Killed(format!(
+                    "`{name}` ran out of time after {limit_ms} ms; all its processes were killed"
+                )))
+            }
+            Ok(End::Cancelled) => {
+                Err(Error::Killed(format!("`{name}` was cancelled; all its processes were killed")))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Err(Error::NotFound(format!("`{name}`: {error}")))
+            }
+            Err(error) => Err(Error::Failed(format!("`{name}`: {error}"))),
+        }
+    }
+
+    /// The directory a command starts in, resolved beneath the workspace.
+    fn open_directory(&self, path: Option<&str>) -> Result<OwnedFd, Error> {
+        let message = || Error::Denied("this call is granted no workspace".to_owned());
+        let root = self.0.directory.as_ref().ok_or_else(message)?;
+        let path: PathBuf = Path::new(path.unwrap_or("."))
+            .components()
+            .filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir))
+            .collect();
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { &path };
+        let opened = root.open_dir(path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => {
+                Error::NotFound(format!("directory `{}`: {error}", path.display()))
+            }
+            ErrorKind::PermissionDenied => Error::Denied(format!(
+                "directory `{}` leaves the workspace, or is protected: {error}",
+                path.display()
+            )),
+            _ => Error::Failed(format!("directory `{}`: {error}", path.display())),
+        })?;
+        Ok(opened.into())
+    }
+
+    /// A program's name is looked up here, and not by the system, so that what is not there is known to have run nothing.
+    fn find(&self, name: &str) -> Result<PathBuf, Error> {
+        let path = Path::new(name);
+        if path.is_absolute() {
+            return Ok(path.to_owned());
+        }
+        let search_path = &self.0.environment.search_path;
+        if name.contains('/') || name.is_empty() {
+            return Err(Error::NotFound(format!(
+                "`{name}` is neither a program's name nor an absolute path"
+            )));
+        }
+        std::env::split_paths(search_path)
+            .filter(|directory| directory.is_absolute())
+            .map(|directory| directory.join(name))
+            .find(|candidate| {
+                candidate.is_file() && rustix::fs::access(candidate, rustix::fs::Access::EXEC_OK).is_ok()
+            })
+            .ok_or_else(|| {
+                let searched = search_path.to_string_lossy();
+                Error::NotFound(format!("no program `{name}` in `{searched}`"))
+            })
+    }
+}
+
+impl From<capture::Captured> for Capture {
+    fn from(captured: capture::Captured) -> Self {
+        Self { data: captured.data, cut_bytes: captured.cut_bytes }
+    }
+}

@@ -1,0 +1,211 @@
+//! A command and everything it starts: one process group, killed as a whole.
+//!
+//! The host's own death takes the command with it (`PR_SET_PDEATHSIG`); a process of it that made a group of its own is
+//! found among the descendants. One that was orphaned before it made that group is out of sight here; a process namespace
+//! would hold it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, ChildStdin, Command};
+
+use super::capture::{Capture, Captured};
+use crate::engine::request::CancelToken;
+
+/// How long the streams may stay open after every known process of the command is dead. They close at once unless a
+/// process hid itself; then what came so far is the result.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// A command that is ready to start.
+pub(super) struct Prepared {
+    pub(super) command: Command,
+    pub(super) directory: OwnedFd,
+    pub(super) stdin: Vec<u8>,
+    pub(super) limit_bytes: usize,
+    pub(super) timeout: Option<Duration>,
+}
+
+/// How a process ended.
+pub(super) struct Status {
+    pub(super) code: Option<i32>,
+    pub(super) signal: Option<i32>,
+}
+
+/// How a command ended.
+pub(super) enum End {
+    Ended { status: Status, stdout: Captured, stderr: Captured },
+    OutOfTime(Duration),
+    Cancelled,
+}
+
+/// Run a command to its end, or until it is out of time or cancelled. Whichever it is, and also when this future is
+/// dropped, no process of it is left.
+pub(super) async fn run(prepared: Prepared, cancel: &CancelToken) -> io::Result<End> {
+    let Prepared { command, directory, stdin, limit_bytes, timeout } = prepared;
+    let mut child = start(command, directory)?;
+    let group = Group::of(&child)?;
+
+    let (stdout, stderr) = (Capture::default(), Capture::default());
+    let streams = {
+        let (stdout, stderr) = (stdout.clone(), stderr.clone());
+        let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        async move {
+            let output = async {
+                if let Some(output) = output {
+                    stdout.read(output, limit_bytes).await;
+                }
+            };
+            let errors = async {
+                if let Some(errors) = errors {
+                    stderr.read(errors, limit_bytes).await;
+                }
+            };
+            tokio::join!(feed(input, &stdin), output, errors);
+        }
+    };
+    tokio::pin!(streams);
+
+    let mut streams_open = true;
+    let out_of_time = async {
+        match timeout {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(out_of_time);
+    let status = loop {
+        tokio::select! {
+            status = child.wait() => break status?,
+            () = &mut streams, if streams_open => streams_open = false,
+            () = &mut out_of_time => {
+                group.kill();
+                child.wait().await?;
+                return Ok(End::OutOfTime(timeout.unwrap_or_default()));
+            }
+            () = cancel.cancelled() => {
+                group.kill();
+                child.wait().await?;
+                return Ok(End::Cancelled);
+            }
+        }
+    };
+    // Nothing it left in the background outlives the call; only then do the streams reach their end.
+    group.kill();
+    if streams_open {
+        let _ = tokio::time::timeout(DRAIN, streams).await;
+    }
+    Ok(End::Ended {
+        status: Status { code: status.code(), signal: status.signal() },
+        stdout: stdout.take(),
+        stderr: stderr.take(),
+    })
+}
+
+async fn feed(input: Option<ChildStdin>, bytes: &[u8]) {
+    if let Some(mut input) = input {
+        // A command that does not read its input closes the pipe; that is its own affair.
+        let _ = input.write_all(bytes).await;
+    }
+}
+
+fn start(mut command: Command, directory: OwnedFd) -> io::Result<Child> {
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    let host = rustix::process::getpid();
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed, since another thread may hold any lock
+    // (the allocator's, say). The closure makes plain system calls through rustix on values it owns, and allocates
+    // nothing: an error is a bare error number.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            // The host may have died before the line above.
+            if rustix::process::getppid() != Some(host) {
+                return Err(rustix::io::Errno::SRCH.into());
+            }
+            rustix::process::fchdir(directory.as_fd())?;
+            close_inherited()
+        });
+    }
+    command.spawn()
+}
+
+/// Mark every descriptor beyond the three streams to close at exec. Everything Rust opens is so marked already; this is
+/// for what the host itself was started with.
+fn close_inherited() -> io::Result<()> {
+    use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+    for number in 3..INHERITED_FDS {
+        // SAFETY: the descriptor is only borrowed for two calls that answer EBADF when it is not open; this process is
+        // the single-threaded child, so nobody opens or closes it in between.
+        let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+        if let Ok(flags) = fcntl_getfd(fd) {
+            if !flags.contains(FdFlags::CLOEXEC) {
+                fcntl_setfd(fd, flags | FdFlags::CLOEXEC)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Descriptors looked at in [`close_inherited`]: what a shell or a supervisor hands down has low numbers, and 256 looks
+/// cost 30 µs.
+const INHERITED_FDS: i32 = 256;
+
+/// A process group; killed when dropped.
+struct Group(Pid);
+
+impl Group {
+    fn of(child: &Child) -> io::Result<Self> {
+        let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        id.map(Self).ok_or_else(|| io::Error::other("the command has no process id"))
+    }
+
+    /// Kill the group, and every descendant that left it.
+    fn kill(&self) {
+        // Stopped first, so that the tree stands still while it is walked. Errors mean that nobody is there.
+        let _ = kill_process_group(self.0, Signal::STOP);
+        let descendants = descendants(self.0);
+        let _ = kill_process_group(self.0, Signal::KILL);
+        for pid in descendants {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Group {
+    /// Kill, and wait until the command itself is dead: whoever gave the call up may rely on that. A killed process
+    /// dies within microseconds; it stays for `Child` to reap.
+    fn drop(&mut self) {
+        self.kill();
+        let _ = waitid(WaitId::Pid(self.0), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+    }
+}
+
+/// Every process below `root`, stopped on sight. Without `/proc` there are none.
+fn descendants(root: Pid) -> Vec<Pid> {
+    let mut found = Vec::new();
+    let mut open = vec![root];
+    while let Some(parent) = open.pop() {
+        let parent = parent.as_raw_nonzero();
+        let children = format!("/proc/{parent}/task/{parent}/children");
+        let Ok(children) = std::fs::read_to_string(children) else {
+            continue;
+        };
+        for child in children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+            let _ = kill_process(child, Signal::STOP);
+            if !found.contains(&child) {
+                found.push(child);
+                open.push(child);
+            }
+        }
+    }
+    found
+}

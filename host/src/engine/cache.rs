@@ -1,0 +1,151 @@
+//! Compiled components on disk, so that a warm start compiles and describes nothing.
+//!
+//! A file is named after the component's digest and the engine that compiled it, and holds the descriptors and the
+//! compiled code behind a checksum. It is machine code that will be executed: so the directory must be its owner's alone,
+//! and a file that is not whole is compiled again.
+
+use std::fs::DirBuilder;
+use std::hash::{Hash, Hasher};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use cap_std::fs::{Dir, MetadataExt, PermissionsExt};
+use cap_tempfile::TempFile;
+use wasmtime::component::Component;
+
+use super::types::{Digest, ToolDescriptor};
+
+/// First bytes of every file; the number changes with the format.
+const MAGIC: &[u8; 16] = b"deed component 1";
+
+/// Files kept; the oldest go first. A component is some 2 MB compiled, so this is about 130 MB, and more versions than
+/// an author makes in a day.
+const FILES: usize = 64;
+
+/// The ending of the files' names.
+const ENDING: &str = ".compiled";
+
+/// The directory is not one that code may be loaded from.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CacheError {
+    #[error("it belongs to user {owner}, not to user {user}")]
+    Foreign { owner: u32, user: u32 },
+    #[error("others may write to it (mode {mode:o}); `chmod go-w` makes it safe")]
+    Writable { mode: u32 },
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// A directory that holds compiled components.
+pub(super) struct Cache {
+    directory: Dir,
+    engine: String,
+}
+
+impl Cache {
+    /// Open `path`, or create it for its owner alone.
+    pub(super) fn open(path: &Path, engine: &wasmtime::Engine) -> Result<Self, CacheError> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        let directory = Dir::open_ambient_dir(path, cap_std::ambient_authority())?;
+        // Asked of the open directory, which nobody can exchange any more.
+        let metadata = directory.dir_metadata()?;
+        let (owner, user) = (metadata.uid(), rustix::process::geteuid().as_raw());
+        if owner != user {
+            return Err(CacheError::Foreign { owner, user });
+        }
+        let mode = metadata.permissions().mode() & 0o7777;
+        if mode & 0o022 != 0 {
+            return Err(CacheError::Writable { mode });
+        }
+        let mut hasher = StableHasher(blake3::Hasher::new());
+        engine.precompile_compatibility_hash().hash(&mut hasher);
+        let engine = hasher.0.finalize().to_hex()[..16].to_owned();
+        Ok(Self { directory, engine })
+    }
+
+    fn name(&self, digest: Digest) -> String {
+        format!("{digest}-{}{ENDING}", self.engine)
+    }
+
+    /// The component with this digest, if it is here and whole.
+    pub(super) fn load(
+        &self,
+        engine: &wasmtime::Engine,
+        digest: Digest,
+    ) -> Option<(Component, Vec<ToolDescriptor>)> {
+        let file = self.directory.read(self.name(digest)).ok()?;
+        let (tools, code) = unpack(&file)?;
+        let tools = serde_json::from_slice(tools).ok()?;
+        // SAFETY: `deserialize` must be given what `Component::serialize` made, unaltered. `code` was written by `store`
+        // below under a name that holds this engine's compatibility hash; its checksum has just been verified against
+        // torn and lost writes; and only this user, who could as well alter this program, can write to the directory.
+        let component = unsafe { Component::deserialize(engine, code) }.ok()?;
+        Some((component, tools))
+    }
+
+    /// Keep a component and its descriptors. Others see the whole file or none.
+    pub(super) fn store(
+        &self,
+        digest: Digest,
+        component: &Component,
+        tools: &[ToolDescriptor],
+    ) -> io::Result<()> {
+        let code = component.serialize().map_err(io::Error::other)?;
+        let tools = serde_json::to_vec(tools)?;
+        let mut file = TempFile::new(&self.directory)?;
+        file.write_all(&pack(&tools, &code))?;
+        file.replace(self.name(digest))?;
+        self.prune()
+    }
+
+    fn prune(&self) -> io::Result<()> {
+        let mut files = Vec::new();
+        for entry in self.directory.entries()? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().ends_with(ENDING) {
+                let modified = entry.metadata()?.modified()?.into_std();
+                files.push((modified, entry.file_name()));
+            }
+        }
+        files.sort_unstable_by_key(|(modified, _): &(SystemTime, _)| *modified);
+        for (_, name) in files.iter().rev().skip(FILES) {
+            self.directory.remove_file(name)?;
+        }
+        Ok(())
+    }
+}
+
+/// Magic, checksum of the rest, length of the descriptors, descriptors, code.
+fn pack(tools: &[u8], code: &[u8]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(8 + tools.len() + code.len());
+    body.extend_from_slice(&(tools.len() as u64).to_le_bytes());
+    body.extend_from_slice(tools);
+    body.extend_from_slice(code);
+    let checksum = Digest::of(&body);
+    [MAGIC, checksum.as_bytes().as_slice(), &body].concat()
+}
+
+fn unpack(file: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (checksum, body) = file.strip_prefix(MAGIC)?.split_first_chunk::<32>()?;
+    if Digest::of(body).as_bytes() != checksum {
+        return None;
+    }
+    let (length, rest) = body.split_first_chunk::<8>()?;
+    rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
+}
+
+/// A hasher that gives the same in every build of this program, which the standard library's does not promise.
+struct StableHasher(blake3::Hasher);
+
+impl Hasher for StableHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        let hash = self.0.finalize();
+        u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
+    }
+}

@@ -1,0 +1,185 @@
+//! One call: a fresh instance, a time limit, and what to make of its end.
+
+use std::sync::Arc;
+
+use tokio::time::sleep;
+use wasmtime::Store;
+
+use super::Engine;
+use super::bindings::NotJson;
+use super::bindings::deed::tool::types as wit;
+use super::end::{Raw, abort, accept, failure, returned, sync};
+use super::limits::{DESCRIBE_TIMEOUT, HOSTCALL_BYTES, Limits};
+use super::plugin::{Bindings, Plugin};
+use super::request::{
+    Abort, AbortReason, CallContext, CallEnd, CallObserver, CallRequest, CancelToken, Grants, NoObserver,
+};
+use super::state::{CallState, Traces};
+use super::types::{EffectClass, EffectPlan, EffectState, FailureKind, ToolFailure, Verdict};
+
+impl Engine {
+    /// Narrow the class of a call, in an instance to which everything is refused. None when the tool does not refine,
+    /// when it fails or traps, or when it names a riskier class than it declares: then the declared class stands.
+    pub fn refine(&self, plugin: &Plugin, tool: &str, args: &str) -> Option<EffectPlan> {
+        let declared = plugin.tool(tool).filter(|tool| tool.traits.refines)?.effect;
+        let answer = self.without_capabilities(tool, &plugin.bindings, async |store, bindings| {
+            let instance = bindings.tools.instantiate_async(&mut *store).await?;
+            instance.deed_tool_tools().call_refine(store, tool, args).await
+        });
+        let plan: EffectPlan = answer.ok()?.ok()?.into();
+        (plan.effect <= declared).then_some(plan)
+    }
+
+    /// Run one call to its end, on this thread.
+    ///
+    /// When it is effectful and changed files by other means than the synced ones, their file system is synced before
+    /// this returns, so that the outcome can be recorded.
+    pub fn invoke(&self, plugin: &Plugin, request: &CallRequest<'_>) -> CallEnd {
+        if let Err(failure) = known(plugin, request.tool) {
+            return CallEnd::Failed(failure);
+        }
+        let (traces, raw) = match self.run(request, async |store| {
+            let instance = plugin.bindings.tools.instantiate_async(&mut *store).await?;
+            let tools = instance.deed_tool_tools();
+            tools.call_invoke(store, &context(request), request.tool, request.args).await
+        }) {
+            Ok(run) => run,
+            Err(abort) => return CallEnd::Aborted(abort),
+        };
+        if let Err(abort) = sync(request, &traces) {
+            return CallEnd::Aborted(abort);
+        }
+        match returned(request, &traces, raw) {
+            Ok(Ok(output)) => match accept(request, &traces, output) {
+                Ok(output) => CallEnd::Completed(output),
+                Err(abort) => CallEnd::Aborted(abort),
+            },
+            Ok(Err(error)) => CallEnd::Failed(failure(error, &traces)),
+            Err(abort) => CallEnd::Aborted(abort),
+        }
+    }
+
+    /// Ask the tool whether an earlier attempt landed. The grants must be a pure call's: a probe changes nothing.
+    ///
+    /// The error says why there is no verdict: the tool has no probe, failed, or did not come to its end.
+    pub fn probe(&self, plugin: &Plugin, request: &CallRequest<'_>) -> Result<Verdict, CallEnd> {
+        known(plugin, request.tool).map_err(CallEnd::Failed)?;
+        let probing = plugin.bindings.probing.as_ref().filter(|_| plugin.probes(request.tool));
+        let Some(probing) = probing else {
+            return Err(CallEnd::Failed(ToolFailure {
+                kind: FailureKind::Unavailable,
+                message: format!("`{}` has no probe", request.tool),
+                effect: EffectState::NotApplied,
+                refusals: Vec::new(),
+            }));
+        };
+        let grants =
+            Grants { class: EffectClass::Pure, processes: false, network: false, ..request.grants.clone() };
+        let request = &CallRequest { grants: &grants, ..*request };
+        let (traces, raw) = self
+            .run(request, async |store| {
+                let instance = probing.instantiate_async(&mut *store).await?;
+                let reconcile = instance.deed_tool_reconcile();
+                reconcile.call_probe(store, &context(request), request.tool, request.args).await
+            })
+            .map_err(CallEnd::Aborted)?;
+        let answer = returned(request, &traces, raw).map_err(CallEnd::Aborted)?;
+        let verdict = answer.map_err(|error| CallEnd::Failed(failure(error, &traces)))?;
+        verdict.try_into().map_err(|error: NotJson| {
+            CallEnd::Aborted(abort(AbortReason::InvalidOutput, &error.to_string(), &traces))
+        })
+    }
+
+    /// What the component says of its tools.
+    pub(super) fn describe(&self, bindings: &Bindings) -> Result<Vec<wit::ToolDescriptor>, Abort> {
+        self.without_capabilities("describe", bindings, async |store, bindings| {
+            let instance = bindings.tools.instantiate_async(&mut *store).await?;
+            instance.deed_tool_tools().call_describe(store).await
+        })
+    }
+
+    fn without_capabilities<T>(
+        &self,
+        tool: &str,
+        bindings: &Bindings,
+        body: impl AsyncFnOnce(&mut Store<CallState>, &Bindings) -> wasmtime::Result<T>,
+    ) -> Result<T, Abort> {
+        let observer: Arc<dyn CallObserver> = Arc::new(NoObserver);
+        let request = CallRequest {
+            tool,
+            args: "",
+            grants: &Grants::nothing(),
+            context: CallContext { idempotency_key: "", attempt: 1, session: "", receipt: None },
+            seed: [0; 32],
+            clock_ms: 0,
+            timeout: DESCRIBE_TIMEOUT,
+            limits: &Limits::default(),
+            observer: &observer,
+            cancel: &CancelToken::new(),
+        };
+        let (traces, raw) = self.run(&request, async |store| body(store, bindings).await)?;
+        returned(&request, &traces, raw)
+    }
+
+    /// Give `body` a fresh store, and end it when its time is up. Waits for a free instance first.
+    fn run<T>(
+        &self,
+        request: &CallRequest<'_>,
+        body: impl AsyncFnOnce(&mut Store<CallState>) -> wasmtime::Result<T>,
+    ) -> Result<(Traces, Raw<T>), Abort> {
+        let (state, traces) = CallState::new(request, &self.environment).map_err(|error| Abort {
+            reason: AbortReason::Host,
+            message: error.to_string(),
+            may_have_effect: false,
+            refusals: Vec::new(),
+        })?;
+        let raw = self.runtime.block_on(async {
+            let _slot = self.slots.acquire().await.expect("the semaphore is never closed");
+            let call = async {
+                let mut store = Store::new(&self.wasm, state);
+                store.limiter(|state| &mut state.usage);
+                store.set_hostcall_fuel(HOSTCALL_BYTES);
+                store.set_epoch_deadline(1);
+                store.epoch_deadline_async_yield_and_update(1);
+                body(&mut store).await
+            };
+            let cancelled = async {
+                request.cancel.cancelled().await;
+                sleep(request.limits.cancel_grace).await;
+            };
+            tokio::select! {
+                biased;
+                result = call => match result {
+                    Ok(value) => Raw::Returned(value),
+                    Err(error) => Raw::Trapped(error),
+                },
+                () = sleep(request.timeout) => Raw::OutOfTime,
+                () = cancelled => Raw::Cancelled,
+            }
+        });
+        Ok((traces, raw))
+    }
+}
+
+fn known(plugin: &Plugin, tool: &str) -> Result<(), ToolFailure> {
+    if plugin.tool(tool).is_some() {
+        return Ok(());
+    }
+    let names: Vec<String> = plugin.tools().iter().map(|tool| format!("`{}`", tool.name)).collect();
+    Err(ToolFailure {
+        kind: FailureKind::NotFound,
+        message: format!("plugin `{}` has no tool `{tool}`; it has {}", plugin.name(), names.join(", ")),
+        effect: EffectState::NotApplied,
+        refusals: Vec::new(),
+    })
+}
+
+fn context(request: &CallRequest<'_>) -> wit::CallContext {
+    wit::CallContext {
+        idempotency_key: request.context.idempotency_key.to_owned(),
+        attempt: request.context.attempt,
+        session: request.context.session.to_owned(),
+        deadline_ms: u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX),
+        receipt: request.context.receipt.map(<[u8]>::to_vec),
+    }
+}

@@ -1,0 +1,150 @@
+//! What a call may use up, and why that much.
+
+use std::time::Duration;
+
+use wasmtime::ResourceLimiter;
+
+/// Linear memory of one call, all its memories together. Four times what the largest standard tool needs to search a
+/// file of [`HOSTCALL_BYTES`] (content, lines, result), and small enough that eight parallel calls fit in 2 GiB.
+pub const MEMORY_BYTES: usize = 256 << 20;
+
+/// Elements of all tables of one call together. A table entry is 8 bytes of host memory, so this is 800 KiB; the largest
+/// table seen in a Rust component has about 3,000.
+pub const TABLE_ELEMENTS: usize = 100_000;
+
+/// Stack of the compiled code. Twice wasmtime's default: recursive descent over nested JSON in a debug build needs it.
+/// A guest's own stack (1 MiB in a Rust component) is in its linear memory and ends first in most programs.
+pub const WASM_STACK_BYTES: usize = 1 << 20;
+
+/// Stack of the host's side of a call: [`WASM_STACK_BYTES`], and as much again for host functions, of which git and the
+/// directory walk are the deepest. Only touched pages cost memory.
+pub const ASYNC_STACK_BYTES: usize = 2 << 20;
+
+/// Bytes one host call may move out of the guest. The largest is a file given to `workspace.replace`; 64 MiB is far
+/// beyond any file a model writes, and a quarter of [`MEMORY_BYTES`], which holds it more than once.
+pub const HOSTCALL_BYTES: usize = 64 << 20;
+
+/// Handles (files, streams, pollables) a call may hold at once. A walk that keeps one directory and its listing open per
+/// level reaches a depth of 100 with it, and three calls at their limit stay below the usual 1,024 open files.
+pub const HANDLES: usize = 256;
+
+/// Bytes of a result, structured part and content together. A model's context of a million tokens is about 4 MiB of
+/// text; more cannot be read by anyone. An image in it fits as well.
+pub const OUTPUT_BYTES: usize = 4 << 20;
+
+/// Bytes a call may write to its standard output and error together before it is ended. They are diagnostics, not the
+/// result; 16 MiB is what a verbose build prints in minutes.
+pub const STDIO_BYTES: u64 = 16 << 20;
+
+/// Bytes kept of the end of each of the two streams. A panic with a backtrace is some KiB.
+pub const STDIO_TAIL_BYTES: usize = 16 << 10;
+
+/// Lines of standard error that an abort's message repeats: a panic's text and its note, and some lines before it.
+pub const STDERR_LINES_SHOWN: usize = 12;
+
+/// Bytes of one log or progress line; the rest is cut. Four screens.
+pub const LOG_LINE_BYTES: usize = 8 << 10;
+
+/// Log and progress lines of one call that reach the observer; further ones are counted and dropped. At one line per
+/// millisecond this is ten seconds of flood, and with [`LOG_LINE_BYTES`] at most 80 MiB over the call's whole life.
+pub const LOG_LINES: u32 = 10_000;
+
+/// Bytes of a receipt. It commits to the journal before `checkpoint` returns, so it is a note and not a payload.
+pub const RECEIPT_BYTES: usize = 64 << 10;
+
+/// How long a cancelled call may go on, so that it can stop by itself and say what it did.
+pub const CANCEL_GRACE: Duration = Duration::from_secs(2);
+
+/// Time limit of `describe` and `refine`, which only compute: thousands of times what they need in a debug build.
+pub const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often a running guest looks whether its time is up. A timeout or a cancel is late by at most this; each look
+/// costs some microseconds, so 10 ms is below a thousandth.
+pub const EPOCH_TICK: Duration = Duration::from_millis(10);
+
+/// Calls that have an instance at once; further ones wait. Each reserves (not uses) 4 GiB of address space a memory,
+/// and the runner starts far fewer.
+pub const PARALLEL_CALLS: u32 = 64;
+
+/// Core instances, memories and tables of one component. The largest component of a Rust guest has 4 core instances,
+/// 1 memory and 2 tables; one composed of several has a multiple of it.
+pub const CORE_PARTS: u32 = 16;
+
+/// What one call may use up; [`Limits::default`] is the constants above.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of linear memory; [`MEMORY_BYTES`] by default.
+    pub memory_bytes: usize,
+    /// Table elements; [`TABLE_ELEMENTS`] by default.
+    pub table_elements: usize,
+    /// Bytes of a result; [`OUTPUT_BYTES`] by default.
+    pub output_bytes: usize,
+    /// Bytes written to standard output and error; [`STDIO_BYTES`] by default.
+    pub stdio_bytes: u64,
+    /// How long it may go on after a cancel; [`CANCEL_GRACE`] by default.
+    pub cancel_grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory_bytes: MEMORY_BYTES,
+            table_elements: TABLE_ELEMENTS,
+            output_bytes: OUTPUT_BYTES,
+            stdio_bytes: STDIO_BYTES,
+            cancel_grace: CANCEL_GRACE,
+        }
+    }
+}
+
+/// A limit that a call ran into, carried as the cause of its trap.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum LimitReached {
+    #[error("asked for {wanted} bytes of memory, and may have {allowed}")]
+    Memory { wanted: usize, allowed: usize },
+    #[error("asked for {wanted} table elements, and may have {allowed}")]
+    Table { wanted: usize, allowed: usize },
+    #[error("wrote more than {allowed} bytes to its standard output and error")]
+    Stdio { allowed: u64 },
+}
+
+/// Counts what all memories and tables of one call hold together.
+pub(crate) struct Usage {
+    memory_allowed: usize,
+    memory_used: usize,
+    table_allowed: usize,
+    table_used: usize,
+}
+
+impl Usage {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            memory_allowed: limits.memory_bytes,
+            memory_used: 0,
+            table_allowed: limits.table_elements,
+            table_used: 0,
+        }
+    }
+}
+
+impl ResourceLimiter for Usage {
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        let wanted = self.memory_used.saturating_add(desired.saturating_sub(current));
+        if wanted > self.memory_allowed {
+            let allowed = self.memory_allowed;
+            return Err(LimitReached::Memory { wanted, allowed }.into());
+        }
+        self.memory_used = wanted;
+        Ok(true)
+    }
+
+    fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        let wanted = self.table_used.saturating_add(desired.saturating_sub(current));
+        if wanted > self.table_allowed {
+            let allowed = self.table_allowed;
+            return Err(LimitReached::Table { wanted, allowed }.into());
+        }
+        self.table_used = wanted;
+        Ok(true)
+    }
+}

@@ -1,0 +1,318 @@
+//! A loaded component and the tools it holds.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde_json::Value;
+use wasmtime::component::types::ComponentItem;
+use wasmtime::component::{Component, InstancePre};
+
+use super::bindings::{
+    RECONCILE_EXPORT, TOOLS_EXPORT, ToolPre, deed::tool::types as wit, probing::ToolWithProbePre,
+};
+use super::request::Abort;
+use super::state::CallState;
+use super::types::{Digest, ToolDescriptor};
+
+/// Tools of one plugin. More could not be told apart by a model.
+const TOOLS: usize = 256;
+
+/// Length of a tool's name: what model interfaces accept.
+const NAME_BYTES: usize = 64;
+
+/// What the host offers to a component, by interface; a version of the same `0.minor` or `major` fits.
+const OFFERED: &[(&str, &[&str], (u64, u64))] = &[
+    ("deed:tool", &["run", "types"], (0, 1)),
+    ("deed:workspace", &["files"], (0, 1)),
+    ("deed:process", &["exec"], (0, 1)),
+    ("deed:git", &["repository"], (0, 1)),
+    (
+        "wasi:cli",
+        &[
+            "environment",
+            "exit",
+            "stdin",
+            "stdout",
+            "stderr",
+            "terminal-input",
+            "terminal-output",
+            "terminal-stdin",
+            "terminal-stdout",
+            "terminal-stderr",
+        ],
+        (0, 2),
+    ),
+    ("wasi:clocks", &["monotonic-clock", "wall-clock"], (0, 2)),
+    ("wasi:filesystem", &["types", "preopens"], (0, 2)),
+    ("wasi:io", &["error", "poll", "streams"], (0, 2)),
+    ("wasi:random", &["random", "insecure", "insecure-seed"], (0, 2)),
+    (
+        "wasi:sockets",
+        &[
+            "instance-network",
+            "ip-name-lookup",
+            "network",
+            "tcp",
+            "tcp-create-socket",
+            "udp",
+            "udp-create-socket",
+        ],
+        (0, 2),
+    ),
+];
+
+/// The interface that only effectful tools may use.
+const PROCESS_IMPORT: &str = "deed:process/exec";
+
+/// Why a component is no plugin.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The bytes are no WebAssembly component, or one that uses what the engine does not support.
+    #[error("load plugin `{name}`: not a WebAssembly component: {reason}")]
+    NotAComponent {
+        /// The plugin.
+        name: String,
+        /// In the engine's words.
+        reason: String,
+    },
+    /// It imports what the host does not offer.
+    #[error("load plugin `{name}`: it imports what the host does not offer: {}", list(missing))]
+    MissingImports {
+        /// The plugin.
+        name: String,
+        /// Each of them, with its version.
+        missing: Vec<String>,
+    },
+    /// An import has a known name and another shape, or none of its tools may use it.
+    #[error("load plugin `{name}`: {reason}")]
+    UnusableImport {
+        /// The plugin.
+        name: String,
+        /// Which import, and why.
+        reason: String,
+    },
+    /// It does not export the tools interface, or in another shape.
+    #[error("load plugin `{name}`: it does not export `{export}`: {reason}")]
+    MissingExport {
+        /// The plugin.
+        name: String,
+        /// The interface.
+        export: &'static str,
+        /// In the engine's words.
+        reason: String,
+    },
+    /// Its `describe` did not come to its end.
+    #[error("load plugin `{name}`: describe its tools: {abort}")]
+    Describe {
+        /// The plugin.
+        name: String,
+        /// How it ended.
+        abort: Abort,
+    },
+    /// A descriptor is not what the interface asks for.
+    #[error("load plugin `{name}`: tool `{tool}`: {reason}")]
+    InvalidDescriptor {
+        /// The plugin.
+        name: String,
+        /// The tool, as the plugin names it.
+        tool: String,
+        /// What is wrong, and what was expected.
+        reason: String,
+    },
+}
+
+fn list(items: &[String]) -> String {
+    let quoted: Vec<String> = items.iter().map(|item| format!("`{item}`")).collect();
+    quoted.join(", ")
+}
+
+/// A component that is ready to be called. Cheap to clone; clones are the same component.
+#[derive(Clone)]
+pub struct Plugin {
+    name: String,
+    digest: Digest,
+    tools: Vec<ToolDescriptor>,
+    pub(super) bindings: Bindings,
+}
+
+/// The component's exports, looked up once.
+#[derive(Clone)]
+pub(super) struct Bindings {
+    pub(super) tools: ToolPre<CallState>,
+    pub(super) probing: Option<ToolWithProbePre<CallState>>,
+}
+
+impl Plugin {
+    pub(super) fn new(name: &str, digest: Digest, tools: Vec<ToolDescriptor>, bindings: Bindings) -> Self {
+        Self { name: name.to_owned(), digest, tools, bindings }
+    }
+
+    /// What it was loaded as.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Of the component's bytes.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Its tools, in its own order.
+    pub fn tools(&self) -> &[ToolDescriptor] {
+        &self.tools
+    }
+
+    /// The tool of this name.
+    pub fn tool(&self, name: &str) -> Option<&ToolDescriptor> {
+        self.tools.iter().find(|tool| tool.name == name)
+    }
+
+    /// Whether `tool` can tell after a crash if a call of it landed: it says so, and the component exports the probe.
+    pub fn probes(&self, tool: &str) -> bool {
+        self.bindings.probing.is_some() && self.tool(tool).is_some_and(|tool| tool.traits.probes)
+    }
+}
+
+impl fmt::Debug for Plugin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plugin")
+            .field("name", &self.name)
+            .field("digest", &self.digest)
+            .field("tools", &self.tools.iter().map(|tool| &tool.name).collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The imports of `component` that no capability offers, in its own order.
+pub(super) fn missing_imports(engine: &wasmtime::Engine, component: &Component) -> Vec<String> {
+    let ty = component.component_type();
+    let imports = ty.imports(engine);
+    imports
+        // An import of nothing but types asks for nothing.
+        .filter(|(_, import)| !matches!(import.ty, ComponentItem::Type(_)))
+        .map(|(name, _)| name)
+        .filter(|name| !is_offered(name))
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
+fn is_offered(import: &str) -> bool {
+    let Some((interface, version)) = import.split_once('@') else {
+        return false;
+    };
+    let Some((package, interface)) = interface.split_once('/') else {
+        return false;
+    };
+    let mut numbers = version.split(['.', '-', '+']).map(str::parse::<u64>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+        return false;
+    };
+    OFFERED.iter().any(|(offered, interfaces, version)| {
+        *offered == package && interfaces.contains(&interface) && *version == (major, minor)
+    })
+}
+
+/// Look up the exports.
+pub(super) fn bind(
+    name: &str,
+    component: &Component,
+    instance: InstancePre<CallState>,
+) -> Result<Bindings, LoadError> {
+    let missing = |export, error: &wasmtime::Error| LoadError::MissingExport {
+        name: name.to_owned(),
+        export,
+        reason: format!("{error:#}"),
+    };
+    let probing = match component.get_export_index(None, RECONCILE_EXPORT) {
+        Some(_) => {
+            let bound = ToolWithProbePre::new(instance.clone());
+            Some(bound.map_err(|error| missing(RECONCILE_EXPORT, &error))?)
+        }
+        None => None,
+    };
+    let tools = ToolPre::new(instance).map_err(|error| missing(TOOLS_EXPORT, &error))?;
+    Ok(Bindings { tools, probing })
+}
+
+/// Refuse a component whose import none of its tools may use.
+pub(super) fn check_use(
+    name: &str,
+    engine: &wasmtime::Engine,
+    component: &Component,
+    tools: &[ToolDescriptor],
+) -> Result<(), LoadError> {
+    let ty = component.component_type();
+    let imports_processes = ty.imports(engine).any(|(import, _)| import.starts_with(PROCESS_IMPORT));
+    if imports_processes && !tools.iter().any(|tool| tool.effect.is_effectful()) {
+        return Err(LoadError::UnusableImport {
+            name: name.to_owned(),
+            reason: format!(
+                "it imports `{PROCESS_IMPORT}`, and all its tools are pure, which run no commands"
+            ),
+        });
+    }
+    Ok(())
+}
+
+/// Check what the component says of its tools.
+pub(super) fn check_descriptors(
+    name: &str,
+    described: Vec<wit::ToolDescriptor>,
+) -> Result<Vec<ToolDescriptor>, LoadError> {
+    let invalid = |tool: &str, reason: String| LoadError::InvalidDescriptor {
+        name: name.to_owned(),
+        tool: tool.to_owned(),
+        reason,
+    };
+    if described.is_empty() {
+        return Err(invalid("", "it holds no tool; expected at least one".to_owned()));
+    }
+    if described.len() > TOOLS {
+        return Err(invalid("", format!("it holds {} tools; at most {TOOLS} are allowed", described.len())));
+    }
+    let mut names = BTreeSet::new();
+    let mut tools = Vec::with_capacity(described.len());
+    for tool in described {
+        if !is_tool_name(&tool.name) {
+            return Err(invalid(&tool.name, "the name does not fit `^[a-zA-Z0-9_-]{1,64}$`".to_owned()));
+        }
+        if !names.insert(tool.name.clone()) {
+            return Err(invalid(&tool.name, "the name is used twice in this plugin".to_owned()));
+        }
+        let input_schema =
+            schema(&tool.input_schema).map_err(|why| invalid(&tool.name, format!("input schema: {why}")))?;
+        if input_schema.get("type").and_then(Value::as_str) != Some("object") {
+            return Err(invalid(&tool.name, "input schema: its `type` is not `object`".to_owned()));
+        }
+        let output_schema = tool
+            .output_schema
+            .as_deref()
+            .map(schema)
+            .transpose()
+            .map_err(|why| invalid(&tool.name, format!("output schema: {why}")))?;
+        tools.push(ToolDescriptor {
+            name: tool.name,
+            title: tool.title,
+            description: tool.description,
+            input_schema,
+            output_schema,
+            effect: tool.effect.into(),
+            traits: tool.traits.into(),
+            timeout_ms: tool.timeout_ms,
+        });
+    }
+    Ok(tools)
+}
+
+fn is_tool_name(name: &str) -> bool {
+    (1..=NAME_BYTES).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+fn schema(text: &str) -> Result<Value, String> {
+    match serde_json::from_str(text) {
+        Ok(schema @ Value::Object(_)) => Ok(schema),
+        Ok(_) => Err("expected a JSON object".to_owned()),
+        Err(error) => Err(format!("not JSON: {error}")),
+    }
+}

@@ -1,0 +1,179 @@
+//! What one instance's store holds, and the linker through which the instance reaches it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use wasmtime::component::{Linker, ResourceTable};
+use wasmtime_wasi::filesystem::WasiFilesystemCtxView;
+use wasmtime_wasi::sockets::WasiSocketsCtxView;
+use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+
+use super::limits::{HANDLES, Usage};
+use super::request::CallRequest;
+use crate::capability::clock::{self, ClockCtx, ClockCtxView, ClockView};
+use crate::capability::filesystem::{self, FilesystemCtxView, FilesystemView};
+use crate::capability::git::{self, GitCtx, GitCtxView, GitView};
+use crate::capability::network::{self, NetworkCtxView, NetworkView};
+use crate::capability::process::{self, CommandEnvironment, ProcessCtx, ProcessCtxView, ProcessView};
+use crate::capability::run::{self, RunCtx, RunCtxView, RunView};
+use crate::capability::stdio::StdioCtx;
+use crate::capability::workspace::{self, WorkspaceCtx, WorkspaceCtxView, WorkspaceView};
+use crate::capability::{Gate, random};
+
+/// The state of one call.
+pub(super) struct CallState {
+    wasi: WasiCtx,
+    table: ResourceTable,
+    pub(super) usage: Usage,
+    gate: Gate,
+    clock: ClockCtx,
+    run: RunCtx,
+    workspace: WorkspaceCtx,
+    process: ProcessCtx,
+    git: GitCtx,
+}
+
+/// What of a call's state outlives its instance, for the report.
+#[derive(Clone)]
+pub(super) struct Traces {
+    pub(super) gate: Gate,
+    pub(super) stdio: StdioCtx,
+}
+
+/// The workspace could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("open the workspace `{directory}`: {error}")]
+pub(super) struct WorkspaceError {
+    directory: String,
+    error: String,
+}
+
+impl WorkspaceError {
+    fn new(directory: &Path, error: impl ToString) -> Self {
+        Self { directory: directory.display().to_string(), error: error.to_string() }
+    }
+}
+
+impl CallState {
+    /// The state for `request`, in which everything it does not grant is refused.
+    pub(super) fn new(
+        request: &CallRequest<'_>,
+        environment: &Arc<CommandEnvironment>,
+    ) -> Result<(Self, Traces), WorkspaceError> {
+        let grants = request.grants;
+        let gate = Gate::new(request.tool, grants.class, grants.processes);
+        let stdio = StdioCtx::new(request.limits.stdio_bytes);
+
+        let mut wasi = WasiCtxBuilder::new();
+        // Each call owns its thread, so a blocking file operation holds up nobody else.
+        wasi.allow_blocking_current_thread(true);
+        stdio.configure(&mut wasi);
+        random::configure(&mut wasi, &request.seed);
+        network::configure(&mut wasi, &gate);
+
+        let mut directory = None;
+        if let Some(path) = &grants.workspace {
+            let perms = if grants.class.is_effectful() { FsPerms::ReadWrite } else { FsPerms::ReadOnly };
+            wasi.preopened_dir(path, "/", perms).map_err(|error| WorkspaceError::new(path, error))?;
+            let opened = cap_std::fs::Dir::open_ambient_dir(path, cap_std::ambient_authority())
+                .map_err(|error| WorkspaceError::new(path, error))?;
+            directory = Some(Arc::new(opened));
+        }
+
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(HANDLES);
+
+        let traces = Traces { gate: gate.clone(), stdio };
+        let state = Self {
+            wasi: wasi.build(),
+            table,
+            usage: Usage::new(request.limits),
+            clock: ClockCtx::new(request.clock_ms),
+            run: RunCtx::new(Arc::clone(request.observer), request.cancel.clone()),
+            workspace: WorkspaceCtx::builder(gate.clone()).directory(directory.clone()).build(),
+            process: ProcessCtx::builder(gate.clone())
+                .directory(directory)
+                .environment(Arc::clone(environment))
+                .cancel(request.cancel.clone())
+                .build(),
+            git: GitCtx::builder(gate.clone())
+                .workspace(grants.workspace.clone())
+                .idempotency_key(request.context.idempotency_key)
+                .clock_ms(request.clock_ms)
+                .build(),
+            gate,
+        };
+        Ok((state, traces))
+    }
+}
+
+/// Everything the host offers, in one linker.
+pub(super) fn linker(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<CallState>> {
+    let mut linker = Linker::new(engine);
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    // Ours stand in front of WASI's.
+    linker.allow_shadowing(true);
+    clock::add_to_linker(&mut linker)?;
+    filesystem::add_to_linker(&mut linker)?;
+    network::add_to_linker(&mut linker)?;
+    linker.allow_shadowing(false);
+    run::add_to_linker(&mut linker)?;
+    workspace::add_to_linker(&mut linker)?;
+    process::add_to_linker(&mut linker)?;
+    git::add_to_linker(&mut linker)?;
+    Ok(linker)
+}
+
+impl WasiView for CallState {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+impl ClockView for CallState {
+    fn clock(&mut self) -> ClockCtxView<'_> {
+        ClockCtxView { ctx: &mut self.clock, table: &mut self.table }
+    }
+}
+
+impl FilesystemView for CallState {
+    fn gated_filesystem(&mut self) -> FilesystemCtxView<'_> {
+        FilesystemCtxView {
+            wasi: WasiFilesystemCtxView { ctx: self.wasi.filesystem(), table: &mut self.table },
+            gate: &self.gate,
+        }
+    }
+}
+
+impl NetworkView for CallState {
+    fn network(&mut self) -> NetworkCtxView<'_> {
+        NetworkCtxView {
+            wasi: WasiSocketsCtxView { ctx: self.wasi.sockets(), table: &mut self.table },
+            gate: &self.gate,
+        }
+    }
+}
+
+impl RunView for CallState {
+    fn run(&mut self) -> RunCtxView<'_> {
+        RunCtxView(&mut self.run)
+    }
+}
+
+impl WorkspaceView for CallState {
+    fn workspace(&mut self) -> WorkspaceCtxView<'_> {
+        WorkspaceCtxView(&mut self.workspace)
+    }
+}
+
+impl ProcessView for CallState {
+    fn process(&mut self) -> ProcessCtxView<'_> {
+        ProcessCtxView(&mut self.process)
+    }
+}
+
+impl GitView for CallState {
+    fn git(&mut self) -> GitCtxView<'_> {
+        GitCtxView(&mut self.git)
+    }
+}
