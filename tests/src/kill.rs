@@ -1,0 +1,64 @@
+//! Where a process is to die.
+
+use std::fmt;
+
+/// An instant in the life of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Point {
+    /// The step is planned and everything before it settled; its intent is not written.
+    BeforeIntent,
+    /// The intent is durable, nothing has been executed.
+    AfterIntent,
+    /// A receipt is durable, in the middle of the call.
+    AfterReceipt,
+    /// The call is over, its outcome is not recorded.
+    AfterExec,
+    /// The outcome is recorded, nothing has been made of it.
+    AfterCommit,
+}
+
+impl Point {
+    /// Every point, in the order in which a step passes them.
+    pub const ALL: [Self; 5] =
+        [Self::BeforeIntent, Self::AfterIntent, Self::AfterReceipt, Self::AfterExec, Self::AfterCommit];
+
+    /// The name that `--kill-at` takes.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BeforeIntent => "before_intent",
+            Self::AfterIntent => "after_intent",
+            Self::AfterReceipt => "after_receipt",
+            Self::AfterExec => "after_exec",
+            Self::AfterCommit => "after_commit",
+        }
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A point of one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kill {
+    /// The step's number.
+    pub seq: u64,
+    /// The instant.
+    pub point: Point,
+}
+
+impl Kill {
+    /// A kill of the process that reaches `point` of step `seq`.
+    pub fn new(seq: u64, point: Point) -> Self {
+        Self { seq, point }
+    }
+}
+
+/// As `--kill-at` takes it: `SEQ:POINT`.
+impl fmt::Display for Kill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.seq, self.point)
+    }
+}

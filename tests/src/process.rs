@@ -1,0 +1,188 @@
+//! One process of `deed`, from its arguments to how it ended.
+
+use std::{
+    ffi::OsStr,
+    fmt,
+    fs::{self, File},
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use serde::de::DeserializeOwned;
+use wait_timeout::ChildExt;
+
+use crate::{binary::shared_cache_dir, deed_binary};
+
+/// How long a process may take before the test gives up on it. Only a hang reaches it: the slowest process of all compiles
+/// three guests in about 7 s, and a machine busy with other things may take ten times as long.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// The signal that cannot be caught.
+const SIGKILL: i32 = 9;
+
+/// A command line in the making.
+pub struct Deed {
+    command: Command,
+    /// Where the two streams are kept. Files, because a pipe would be held open by whatever outlives the process.
+    output_dir: PathBuf,
+}
+
+impl Deed {
+    /// A process that finds its settings and its state under `home`, and nothing of the user's own.
+    pub(crate) fn new(home: &Path) -> Self {
+        let mut command = Command::new(deed_binary());
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()))
+            .env("HOME", home)
+            .env("XDG_STATE_HOME", home.join("state"))
+            .env("XDG_CONFIG_HOME", home.join("config"))
+            .env("XDG_CACHE_HOME", shared_cache_dir())
+            .env("RUST_BACKTRACE", "1")
+            .current_dir(home)
+            .stdin(Stdio::null());
+        Self { command, output_dir: home.to_path_buf() }
+    }
+
+    /// Add arguments.
+    #[must_use]
+    pub fn args<I, S>(mut self, args: I) -> Self
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        self.command.args(args);
+        self
+    }
+
+    /// Start it and go on.
+    pub fn start(mut self) -> Running {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let stdout = self.output_dir.join(format!("stdout-{number}"));
+        let stderr = self.output_dir.join(format!("stderr-{number}"));
+        let create = |path: &Path| {
+            File::create(path)
+                .unwrap_or_else(|error| panic!("failed to create `{}`: {error}", path.display()))
+        };
+        self.command.stdout(create(&stdout)).stderr(create(&stderr));
+        let line = std::iter::once(OsStr::new("deed"))
+            .chain(self.command.get_args())
+            .map(|part| part.to_string_lossy().into_owned())
+            .collect::<Vec<_>>()
+            .join(" ");
+        let child = self.command.spawn().unwrap_or_else(|error| panic!("failed to start `{line}`: {error}"));
+        Running { child, line, stdout, stderr }
+    }
+
+    /// Run it to its end.
+    pub fn run(self) -> Outcome {
+        self.start().wait()
+    }
+}
+
+/// A process that has started. Dropped, it is killed.
+pub struct Running {
+    child: Child,
+    line: String,
+    stdout: PathBuf,
+    stderr: PathBuf,
+}
+
+impl Running {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Wait for its end. Panics when it hangs.
+    pub fn wait(mut self) -> Outcome {
+        let status = self.child.wait_timeout(PATIENCE).expect("one's own child can be waited for");
+        let read = |path: &Path| {
+            let bytes = fs::read(path).unwrap_or_default();
+            fs::remove_file(path).ok();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let (stdout, stderr) = (read(&self.stdout), read(&self.stderr));
+        let line = std::mem::take(&mut self.line);
+        let Some(status) = status else {
+            panic!("`{line}` has not ended after {PATIENCE:?}\n--- stdout\n{stdout}\n--- stderr\n{stderr}");
+        };
+        let ending = match (status.code(), status.signal()) {
+            (Some(code), _) => Ending::Exit(code),
+            (None, Some(signal)) => Ending::Signal(signal),
+            (None, None) => unreachable!("a process that ended has a code or a signal"),
+        };
+        Outcome { line, ending, stdout, stderr }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail when it has ended, which is as well.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, with this code.
+    Exit(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl Ending {
+    /// SIGKILL.
+    pub const KILLED: Self = Self::Signal(SIGKILL);
+}
+
+/// A process that has ended, and what it said.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The command line, for people.
+    pub line: String,
+    /// How it ended.
+    pub ending: Ending,
+    /// Its results.
+    pub stdout: String,
+    /// Everything else it said.
+    pub stderr: String,
+}
+
+impl Outcome {
+    /// Panics, with all it said, unless it ended with `code`.
+    #[must_use]
+    #[track_caller]
+    pub fn expect_code(self, code: i32) -> Self {
+        assert_eq!(self.ending, Ending::Exit(code), "{self}");
+        self
+    }
+
+    /// Its results, read as JSON.
+    ///
+    /// # Errors
+    /// Says what it printed when that is not the JSON expected.
+    pub fn try_json<T: DeserializeOwned>(&self) -> Result<T, String> {
+        serde_json::from_str(&self.stdout)
+            .map_err(|error| format!("its output is not as documented: {error}\n{self}"))
+    }
+
+    /// As [`Outcome::try_json`], for tests.
+    #[track_caller]
+    pub fn json<T: DeserializeOwned>(&self) -> T {
+        self.try_json().unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { line, ending, stdout, stderr } = self;
+        write!(f, "`{line}` ended by {ending:?}\n--- stdout\n{stdout}\n--- stderr\n{stderr}")
+    }
+}

@@ -1,0 +1,176 @@
+//! A directory of a test's own, with everything a run needs.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{Deed, Kill, Repository, StepRow, Tree, Wait, copy_tree, project_root, read_tree};
+
+/// The seed of every sandbox that does not choose its own: two runs of one mission give equal bytes.
+const SEED: &str = "7";
+
+/// A workspace that is a git repository, a mission, and room for a journal. Everything goes when it is dropped.
+pub struct Sandbox {
+    root: TempDir,
+    seed: String,
+}
+
+impl Sandbox {
+    /// With a copy of a mission from `tests/missions`.
+    pub fn of(mission: &str) -> Self {
+        let source = project_root().join("tests/missions").join(mission);
+        let sandbox = Self::bare();
+        copy_tree(&source.join("workspace"), &sandbox.workspace())
+            .unwrap_or_else(|error| panic!("failed to copy the mission `{mission}`: {error}"));
+        fs::copy(source.join("mission.json"), sandbox.mission()).expect("a mission has a file of its own");
+        Repository::init(&sandbox.workspace());
+        sandbox
+    }
+
+    /// With a mission given as JSON and the files of its workspace.
+    pub fn with(mission: &Value, files: &[(&str, &str)]) -> Self {
+        let sandbox = Self::bare();
+        for (path, content) in files {
+            let path = sandbox.workspace().join(path);
+            fs::create_dir_all(path.parent().expect("it is below the workspace"))
+                .expect("a fresh directory is writable");
+            fs::write(path, content).expect("a fresh directory is writable");
+        }
+        sandbox.set_mission(mission);
+        Repository::init(&sandbox.workspace());
+        sandbox
+    }
+
+    /// With an empty workspace that is no repository yet, and no mission.
+    pub fn bare() -> Self {
+        // The system's own place for such things: below the project, git would take the project for the repository.
+        let root = tempfile::Builder::new()
+            .prefix("deed-test-")
+            .tempdir()
+            .expect("the system has room for a directory");
+        let sandbox = Self { root, seed: SEED.to_owned() };
+        for dir in [sandbox.workspace(), sandbox.home()] {
+            fs::create_dir(dir).expect("a fresh directory is writable");
+        }
+        sandbox
+    }
+
+    /// Take another seed for the ids.
+    #[must_use]
+    pub fn seeded(mut self, seed: &str) -> Self {
+        seed.clone_into(&mut self.seed);
+        self
+    }
+
+    /// Its directory.
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// The workspace.
+    pub fn workspace(&self) -> PathBuf {
+        self.root().join("workspace")
+    }
+
+    /// The mission's file.
+    pub fn mission(&self) -> PathBuf {
+        self.root().join("mission.json")
+    }
+
+    /// The journal's file; it is not there before the first run.
+    pub fn journal(&self) -> PathBuf {
+        self.root().join("journal.redb")
+    }
+
+    /// Where every request to the model is written down.
+    pub fn model_log(&self) -> PathBuf {
+        self.root().join("model.jsonl")
+    }
+
+    /// What the processes take for the user's home.
+    pub fn home(&self) -> PathBuf {
+        self.root().join("home")
+    }
+
+    /// Write another mission.
+    pub fn set_mission(&self, mission: &Value) {
+        let text = serde_json::to_string_pretty(mission).expect("a JSON value can be printed");
+        fs::write(self.mission(), text).expect("the sandbox is writable");
+    }
+
+    /// A process with this sandbox's journal, in JSON.
+    pub fn deed<I, S>(&self, args: I) -> Deed
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        self.deed_on(&self.journal(), args)
+    }
+
+    /// A process with another journal, in JSON.
+    pub fn deed_on<I, S>(&self, journal: &Path, args: I) -> Deed
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        Deed::new(&self.home())
+            .args([OsStr::new("--journal"), journal.as_os_str()])
+            .args(["--format", "json", "--deterministic", &self.seed])
+            .args(args)
+    }
+
+    /// The first process of the mission.
+    pub fn run(&self, kill: Option<Kill>) -> Deed {
+        let deed = self.deed([OsStr::new("run"), self.mission().as_os_str()]);
+        let deed = deed.args([OsStr::new("--workspace"), self.workspace().as_os_str()]);
+        self.observed(deed, kill)
+    }
+
+    /// A further process, which goes on with the oldest unfinished run.
+    pub fn resume(&self, kill: Option<Kill>) -> Deed {
+        self.observed(self.deed(["resume"]), kill)
+    }
+
+    /// One call in the workspace.
+    pub fn call(&self, tool: &str, input: &Value) -> Deed {
+        let deed = self.deed(["call", tool, &input.to_string()]);
+        deed.args([OsStr::new("--workspace"), self.workspace().as_os_str()])
+    }
+
+    fn observed(&self, deed: Deed, kill: Option<Kill>) -> Deed {
+        let deed = deed.args([OsStr::new("--model-log"), self.model_log().as_os_str()]);
+        match kill {
+            Some(kill) => deed.args(["--kill-at", &kill.to_string()]),
+            None => deed,
+        }
+    }
+
+    /// The open waits.
+    #[track_caller]
+    pub fn waits(&self) -> Vec<Wait> {
+        self.deed(["waits"]).run().expect_code(0).json()
+    }
+
+    /// The steps of a run.
+    #[track_caller]
+    pub fn steps(&self, run: &str) -> Vec<StepRow> {
+        self.deed(["steps", run]).run().expect_code(0).json()
+    }
+
+    /// The files of the workspace.
+    #[track_caller]
+    pub fn files(&self) -> Tree {
+        read_tree(&self.workspace()).expect("the workspace can be read")
+    }
+
+    /// The workspace's repository.
+    #[track_caller]
+    pub fn repository(&self) -> Repository {
+        Repository::open(&self.workspace()).expect("the workspace is a repository")
+    }
+}
