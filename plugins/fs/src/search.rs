@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use deed_sdk::prelude::*;
+use memchr::{memchr, memchr_iter, memrchr};
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::count;
@@ -152,7 +153,7 @@ impl Found {
 fn read_text(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(FILE_LIMIT_BYTES + 1).read_to_end(&mut bytes)?;
-    let is_binary = bytes.iter().take(BINARY_PREFIX_BYTES).any(|byte| *byte == 0);
+    let is_binary = memchr(0, &bytes[..bytes.len().min(BINARY_PREFIX_BYTES)]).is_some();
     Ok((!is_binary && bytes.len() as u64 <= FILE_LIMIT_BYTES).then_some(bytes))
 }
 
@@ -169,11 +170,9 @@ fn matching_lines<'a>(regex: &'a Regex, bytes: &'a [u8]) -> impl Iterator<Item =
         if at == bytes.len() && bytes.ends_with(b"\n") {
             return None;
         }
-        let start =
-            position + bytes[position..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        let end =
-            bytes[at..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |length| at + length);
-        number += bytes[position..start].iter().filter(|byte| **byte == b'\n').count();
+        let start = position + memrchr(b'\n', &bytes[position..at]).map_or(0, |last| last + 1);
+        let end = memchr(b'\n', &bytes[at..]).map_or(bytes.len(), |length| at + length);
+        number += memchr_iter(b'\n', &bytes[position..start]).count();
         let line = (number, bytes[start..end].trim_ascii_end());
         number += 1;
         position = end + 1;

@@ -127,9 +127,8 @@ fn title<T: Tool>() -> String {
 /// Panics, and so fails `deed plugin check`, for a tool without a description or with arguments that are no object.
 fn describe<T: Tool>() -> ToolDescriptor {
     let mut schema = schema_of::<T>();
-    let description = match schema.remove("description") {
-        Some(Value::String(description)) => description,
-        _ => panic!("the tool `{}` has no description: write a doc comment on its struct", T::NAME),
+    let Some(Value::String(description)) = schema.remove("description") else {
+        panic!("the tool `{}` has no description: write a doc comment on its struct", T::NAME)
     };
     assert!(
         schema.get("type").and_then(Value::as_str) == Some("object"),
@@ -198,4 +197,142 @@ fn find<'a>(tools: &'a [Registered], name: &str) -> Result<&'a Registered> {
         let known: Vec<String> = tools.iter().map(|tool| format!("`{}`", tool.name)).collect();
         Error::not_found(format!("no tool `{name}` in this component; it has {}", known.join(", ")))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use schemars::JsonSchema;
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::tool::{Effect, ResultType};
+
+    /// Look at a page.
+    #[derive(Deserialize, JsonSchema)]
+    struct TurnPage {
+        /// Counted from 1.
+        page: u32,
+    }
+
+    impl Tool for TurnPage {
+        const NAME: &str = "turn_page";
+        const EFFECT: Effect = Effect::NonIdempotent;
+        const OPEN_WORLD: bool = true;
+        const TIMEOUT_MS: Option<u32> = Some(500);
+        const RESULT: Option<ResultType> = Some(ResultType::of::<Vec<u32>>());
+
+        fn run(self, call: &Call) -> Result<Output> {
+            Ok(Output::text(format!("page {} by {}", self.page, call.key())))
+        }
+    }
+
+    impl Refine for TurnPage {
+        fn refine(&self) -> Option<Plan> {
+            (self.page == 1).then(|| Plan::new(Effect::Pure, "stay").on("the book"))
+        }
+    }
+
+    /// Close the book.
+    #[derive(Deserialize, JsonSchema)]
+    struct Close {}
+
+    impl Tool for Close {
+        const NAME: &str = "close";
+        const EFFECT: Effect = Effect::Idempotent;
+        const DESTRUCTIVE: bool = true;
+
+        fn run(self, _: &Call) -> Result<Output> {
+            Ok(Output::text("closed"))
+        }
+    }
+
+    impl Probe for Close {
+        fn probe(&self, _: &Call) -> Result<Verdict> {
+            Ok(Verdict::NotLanded)
+        }
+    }
+
+    const TOOLS: &[Registered] = &[
+        Registered::new::<TurnPage>(Offers::<TurnPage>::REFINE, Offers::<TurnPage>::PROBE),
+        Registered::new::<Close>(Offers::<Close>::REFINE, Offers::<Close>::PROBE),
+    ];
+
+    fn context() -> CallContext {
+        CallContext {
+            idempotency_key: "k1".into(),
+            attempt: 1,
+            session: "5e55".into(),
+            deadline_ms: 1000,
+            receipt: None,
+        }
+    }
+
+    #[test]
+    fn a_descriptor_is_made_of_the_type() {
+        let [turn, close] = &describe_all(TOOLS)[..] else { panic!("two tools") };
+        assert_eq!((turn.name.as_str(), turn.title.as_str()), ("turn_page", "Turn page"));
+        assert_eq!(turn.description, "Look at a page.");
+        let schema: Value = serde_json::from_str(&turn.input_schema).unwrap();
+        assert_eq!(
+            schema,
+            serde_json::json!({
+                "type": "object",
+                "properties": {
+                    "page": {
+                        "description": "Counted from 1.", "type": "integer", "format": "uint32", "minimum": 0
+                    }
+                },
+                "required": ["page"],
+                "additionalProperties": false
+            })
+        );
+        assert!(turn.output_schema.as_ref().is_some_and(|schema| schema.contains("array")));
+        assert_eq!(turn.timeout_ms, Some(500));
+        assert!(close.output_schema.is_none());
+    }
+
+    #[test]
+    fn trait_flags_follow_what_is_implemented() {
+        let traits: Vec<_> = describe_all(TOOLS).iter().map(|tool| tool.traits).collect();
+        assert_eq!(
+            traits,
+            [ToolTraits::OPEN_WORLD | ToolTraits::REFINES, ToolTraits::DESTRUCTIVE | ToolTraits::PROBES]
+        );
+    }
+
+    #[test]
+    fn calls_reach_the_tool_they_name() {
+        let output = invoke(TOOLS, context(), "turn_page", r#"{"page": 3}"#).unwrap();
+        assert!(matches!(&output.content[..], [crate::Content::Text(text)] if text == "page 3 by k1"));
+        let error = invoke(TOOLS, context(), "open", "{}").unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NotFound);
+        assert_eq!(error.message, "no tool `open` in this component; it has `turn_page`, `close`");
+    }
+
+    #[test]
+    fn a_plan_left_out_is_the_declared_class() {
+        let narrowed = refine(TOOLS, "turn_page", r#"{"page": 1}"#).unwrap();
+        assert_eq!((narrowed.effect, narrowed.target.as_deref()), (Effect::Pure, Some("the book")));
+        let declared = refine(TOOLS, "turn_page", r#"{"page": 2}"#).unwrap();
+        assert_eq!((declared.effect, declared.summary.as_str()), (Effect::NonIdempotent, "Turn page"));
+        assert!(refine(TOOLS, "close", "{}").is_err());
+    }
+
+    #[test]
+    fn a_tool_without_a_probe_cannot_tell() {
+        assert!(matches!(probe(TOOLS, context(), "close", "{}"), Ok(Verdict::NotLanded)));
+        assert!(matches!(
+            probe(TOOLS, context(), "turn_page", r#"{"page": 1}"#),
+            Ok(Verdict::Undecidable(_))
+        ));
+    }
+
+    #[test]
+    fn names_are_checked() {
+        assert!(is_valid_name("read_file-2") && !is_valid_name("") && !is_valid_name("a b"));
+        assert!(is_valid_name(&"a".repeat(64)) && !is_valid_name(&"a".repeat(65)));
+        assert!(is_same("ab", "ab") && !is_same("ab", "abc") && !is_same("ab", "ac"));
+        assert!(are_distinct(TOOLS));
+    }
 }
