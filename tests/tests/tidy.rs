@@ -272,6 +272,27 @@ fn libraries_do_not_print_exit_or_read_the_environment() {
     none(&faults, "the binary does that, in main.rs and cli/");
 }
 
+/// The lines of a file that only tests run.
+fn test_lines(file: &SourceFile) -> impl Iterator<Item = (usize, &str)> {
+    let path = &file.path;
+    let is_test =
+        path.contains("/tests/") || path.starts_with("tests/") && !path.starts_with("tests/guests/");
+    let numbered = file.text.lines().enumerate().map(|(at, line)| (at + 1, line));
+    numbered.skip_while(move |(_, line)| !is_test && line.trim() != "#[cfg(test)]")
+}
+
+#[test]
+fn no_test_sleeps() {
+    let call = ["sl", "eep("].concat();
+    let mut faults = Vec::new();
+    for file in FILES.iter().filter(|file| has_extension(&file.path, &["rs"])) {
+        for (at, line) in test_lines(file).filter(|(_, line)| line.contains(&call)) {
+            faults.push(format!("{}:{at}: {}", file.path, line.trim()));
+        }
+    }
+    none(&faults, "a test that waits for time to pass fails on a slow machine and wastes it on a fast one");
+}
+
 #[test]
 fn licences_of_all_dependencies_fit() {
     let allowed: Vec<Expression> =
