@@ -142,7 +142,10 @@ fn nothing_is_left_over() {
     for file in FILES.iter().filter(|file| !has_extension(&file.path, &["lock"])) {
         for (at, line) in file.text.lines().enumerate() {
             let found = words.iter().find(|word| has_word(line, word));
-            let found = found.or_else(|| calls.iter().find(|call| line.contains(&format!("{call}("))));
+            // Hidden lines of an example in the docs may be left out in earnest.
+            let is_code = !line.trim_start().starts_with("//");
+            let found =
+                found.or_else(|| calls.iter().find(|call| is_code && line.contains(&format!("{call}("))));
             if let Some(found) = found {
                 faults.push(format!("{}:{}: {found}", file.path, at + 1));
             }
@@ -256,14 +259,19 @@ fn library_files() -> impl Iterator<Item = &'static SourceFile> {
 #[test]
 fn libraries_do_not_print_exit_or_read_the_environment() {
     assert!(library_files().count() > 1, "the libraries were found");
-    let banned =
-        ["print!", "println!", "eprint!", "eprintln!", "std::env", "env::var", "env::args", "process::exit"];
+    let calls = ["print!", "println!", "eprint!", "eprintln!", "process::exit"].map(str::to_owned);
+    let environment =
+        ["var", "var_os", "vars", "vars_os", "args", "args_os", "set_var", "remove_var", "current_dir"];
+    let further = ["set_current_dir", "home_dir", "temp_dir", "current_exe"];
+    // `env!` is read by the compiler, and the rest of `std::env` reads nothing.
+    let environment = environment.iter().chain(&further).map(|name| format!("env::{name}"));
+    let banned: Vec<String> = calls.into_iter().chain(environment).collect();
     let mut faults = Vec::new();
     for file in library_files() {
         for (at, line) in code_lines(&file.text) {
             if let Some(found) = banned
                 .iter()
-                .find(|banned| has_word(line, banned.trim_end_matches('!')) && line.contains(*banned))
+                .find(|banned| has_word(line, banned.trim_end_matches('!')) && line.contains(banned.as_str()))
             {
                 faults.push(format!("{}:{at}: {found}", file.path));
             }
