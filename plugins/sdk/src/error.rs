@@ -91,14 +91,14 @@ impl From<io::Error> for Error {
     }
 }
 
-/// `deed:workspace` reports an error only when nothing was changed.
+/// Of a failure of the system it cannot be told whether it came before or after the file was replaced.
 impl From<files::Error> for Error {
     fn from(error: files::Error) -> Self {
         match error {
             files::Error::NotFound(message) => Self::not_found(message),
             files::Error::Denied(message) => Self::denied(message),
             files::Error::Conflict(message) | files::Error::NotAFile(message) => Self::conflict(message),
-            files::Error::Io(message) => Self::unavailable(message),
+            files::Error::Io(message) => Self::unavailable(message).unknown(),
         }
     }
 }
@@ -115,7 +115,7 @@ impl From<exec::Error> for Error {
     }
 }
 
-/// `deed:git` reports an error only when nothing was changed.
+/// Of a failure in git's own words it cannot be told whether it came before or after the commit.
 impl From<repository::Error> for Error {
     fn from(error: repository::Error) -> Self {
         match error {
@@ -126,7 +126,7 @@ impl From<repository::Error> for Error {
             repository::Error::Conflict(message) | repository::Error::NothingToCommit(message) => {
                 Self::conflict(message)
             }
-            repository::Error::Failed(message) => Self::unavailable(message),
+            repository::Error::Failed(message) => Self::unavailable(message).unknown(),
         }
     }
 }

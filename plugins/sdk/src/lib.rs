@@ -215,8 +215,7 @@ pub mod macro_support {
 /// Makes the crate a component that holds the named tools: `export!(ReadFile, WriteFile);`. Once per component.
 ///
 /// Does not compile when two of the tools have one name. Sets the trait flags of those that implement
-/// [`Refine`](crate::Refine) or [`Probe`](crate::Probe). Expands to exported functions, which are `unsafe` attributes: a
-/// crate that forbids unsafe code must allow it for this line.
+/// [`Refine`](crate::Refine) or [`Probe`](crate::Probe).
 #[macro_export]
 macro_rules! export {
     ($($tool:ty),+ $(,)?) => {

@@ -8,9 +8,9 @@ use serde_json::Value;
 use crate::arguments::parse;
 use crate::bindings::deed::tool::types::{CallContext, ToolDescriptor, ToolTraits};
 use crate::call::Call;
-use crate::error::{Error, Result};
+use crate::error::{EffectState, Error, Result};
 use crate::output::Output;
-use crate::tool::{Plan, Probe, Refine, Tool, Verdict, schema_of};
+use crate::tool::{Effect, Plan, Probe, Refine, Tool, Verdict, schema_of};
 
 type RefineFn = fn(&str) -> Result<Plan>;
 type ProbeFn = fn(&Call, &str) -> Result<Verdict>;
@@ -65,14 +65,18 @@ impl Registered {
                 "a tool's name has 1 to 64 letters, digits, underscores and hyphens"
             );
         }
-        Self {
-            name: T::NAME,
-            describe: describe::<T>,
-            run: |call, args| parse::<T>(T::NAME, args)?.run(call),
-            refine,
-            probe,
-        }
+        Self { name: T::NAME, describe: describe::<T>, run: run::<T>, refine, probe }
     }
+}
+
+fn run<T: Tool>(call: &Call, args: &str) -> Result<Output> {
+    parse::<T>(T::NAME, args)?.run(call).map_err(|mut error| {
+        // Whatever failed: a pure call changes nothing.
+        if T::EFFECT == Effect::Pure {
+            error.effect = EffectState::NotApplied;
+        }
+        error
+    })
 }
 
 const fn is_valid_name(name: &str) -> bool {
@@ -206,7 +210,7 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
-    use crate::tool::{Effect, ResultType};
+    use crate::tool::ResultType;
 
     /// Look at a page.
     #[derive(Deserialize, JsonSchema)]
@@ -230,6 +234,19 @@ mod tests {
     impl Refine for TurnPage {
         fn refine(&self) -> Option<Plan> {
             (self.page == 1).then(|| Plan::new(Effect::Pure, "stay").on("the book"))
+        }
+    }
+
+    /// Read in the book.
+    #[derive(Deserialize, JsonSchema)]
+    struct Read {}
+
+    impl Tool for Read {
+        const NAME: &str = "read";
+        const EFFECT: Effect = Effect::Pure;
+
+        fn run(self, _: &Call) -> Result<Output> {
+            Err(Error::unavailable("the light went out").unknown())
         }
     }
 
@@ -308,6 +325,12 @@ mod tests {
         let error = invoke(TOOLS, context(), "open", "{}").unwrap_err();
         assert_eq!(error.kind, ErrorKind::NotFound);
         assert_eq!(error.message, "no tool `open` in this component; it has `turn_page`, `close`");
+    }
+
+    #[test]
+    fn a_pure_call_that_fails_changed_nothing() {
+        const READ: &[Registered] = &[Registered::new::<Read>(None, None)];
+        assert_eq!(invoke(READ, context(), "read", "{}").unwrap_err().effect, EffectState::NotApplied);
     }
 
     #[test]
