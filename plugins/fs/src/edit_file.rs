@@ -43,7 +43,8 @@ impl Tool for EditFile {
         }
         let (edited, receipt) = self.edited(self.read()?)?;
         call.checkpoint(&receipt)?;
-        self.replace(&edited, &receipt)
+        self.replace(edited.as_bytes(), &receipt.before)?;
+        Ok(self.output(&receipt))
     }
 }
 
@@ -53,6 +54,8 @@ impl EditFile {
         let bytes = self.read()?;
         let found = digest(&bytes);
         if found == earlier.after {
+            // Once more, with what is there: the earlier attempt may have died before its write was durable.
+            self.replace(&bytes, &found).map_err(Error::applied)?;
             return Ok(self.output(earlier).landed_before());
         }
         if found != earlier.before {
@@ -62,7 +65,8 @@ impl EditFile {
                 .unknown());
         }
         let (edited, receipt) = self.edited(bytes)?;
-        self.replace(&edited, &receipt)
+        self.replace(edited.as_bytes(), &receipt.before)?;
+        Ok(self.output(&receipt))
     }
 
     fn read(&self) -> Result<Vec<u8>> {
@@ -98,10 +102,10 @@ impl EditFile {
         }
     }
 
-    fn replace(&self, edited: &str, receipt: &Receipt) -> Result<Output> {
-        workspace::replace(&self.path, edited.as_bytes(), &Expectation::Digest(receipt.before.clone()))
+    fn replace(&self, content: &[u8], before: &str) -> Result<()> {
+        workspace::replace(&self.path, content, &Expectation::Digest(before.into()))
             .map_err(|error| Error::from(error).context(self.failed()))?;
-        Ok(self.output(receipt))
+        Ok(())
     }
 
     fn output(&self, receipt: &Receipt) -> Output {

@@ -47,7 +47,13 @@ const MAX_LIMIT: usize = 1_000;
 const LINE_LIMIT_BYTES: usize = 300;
 
 /// Larger files are data, hardly ever searched, and would fill the guest's memory.
-const FILE_LIMIT_BYTES: u64 = 4 * 1024 * 1024;
+const FILE_LIMIT_BYTES: usize = 4 * 1024 * 1024;
+
+/// Nearly every source file fits.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Some seconds of reading, and more than most repositories have. A call that ran out of time would return nothing.
+const LIMIT_FILES: usize = 20_000;
 
 /// Where git and grep, too, look for the zero byte of a binary file.
 const BINARY_PREFIX_BYTES: usize = 8 * 1024;
@@ -81,29 +87,27 @@ impl Search {
 
     fn search(&self, regex: &Regex, walk: impl Iterator<Item = io::Result<PathBuf>>) -> Found {
         let mut found = Found::default();
+        let mut buffer = Vec::new();
         for path in walk {
-            let bytes = match path {
-                Ok(path) if !self.is_wanted(&path) => continue,
-                Ok(path) => read_text(&path).map(|bytes| (path, bytes)),
-                Err(error) => Err(error),
+            let Ok(path) = path else {
+                found.unreadable += 1;
+                continue;
             };
-            match bytes {
-                Ok((path, Some(bytes))) => {
-                    found.searched += 1;
-                    let room = self.limit - found.lines.len();
-                    let mut matches = matching_lines(regex, &bytes);
-                    found.lines.extend(
-                        matches.by_ref().take(room).map(|(number, line)| {
-                            format!("{}:{number}: {}", path.display(), shortened(line))
-                        }),
-                    );
-                    if found.lines.len() == self.limit && matches.next().is_some() {
-                        found.has_more = true;
-                        break;
-                    }
-                }
-                Ok((_, None)) => {}
+            if !self.is_wanted(&path) {
+                continue;
+            }
+            if found.files == LIMIT_FILES {
+                found.has_more_files = true;
+                break;
+            }
+            found.files += 1;
+            match read_text(&path, &mut buffer) {
+                Ok(Some(text)) => found.add(&path, matching_lines(regex, text), self.limit),
+                Ok(None) => {}
                 Err(_) => found.unreadable += 1,
+            }
+            if found.has_more_lines {
+                break;
             }
         }
         found
@@ -124,23 +128,36 @@ impl Search {
 #[derive(Default)]
 struct Found {
     lines: Vec<String>,
-    /// Text files that were searched.
-    searched: usize,
+    /// Files that were looked into.
+    files: usize,
     /// Files and directories that could not be read.
     unreadable: usize,
-    /// There are more matches than asked for.
-    has_more: bool,
+    /// There are more matching lines than asked for.
+    has_more_lines: bool,
+    /// There are more files than [`LIMIT_FILES`].
+    has_more_files: bool,
 }
 
 impl Found {
+    fn add<'a>(&mut self, path: &Path, mut matches: impl Iterator<Item = (usize, &'a [u8])>, limit: usize) {
+        let room = limit - self.lines.len();
+        let lines = matches.by_ref().take(room);
+        self.lines
+            .extend(lines.map(|(number, line)| format!("{}:{number}: {}", path.display(), shortened(line))));
+        self.has_more_lines = self.lines.len() == limit && matches.next().is_some();
+    }
+
     fn to_text(&self, pattern: &str) -> String {
         let mut text: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
         if self.lines.is_empty() {
-            text.push_str(&format!("no match for `{pattern}` in {}\n", count(self.searched, "text file")));
+            text.push_str(&format!("no match for `{pattern}` in {}\n", count(self.files, "file")));
         }
-        if self.has_more {
+        if self.has_more_lines {
             let lines = count(self.lines.len(), "line");
             text.push_str(&format!("[stopped after {lines}; narrow `pattern`, `path` or `glob`]\n"));
+        }
+        if self.has_more_files {
+            text.push_str(&format!("[stopped after {LIMIT_FILES} files; narrow `path` or `glob`]\n"));
         }
         if self.unreadable > 0 {
             text.push_str(&format!("[{} could not be read]\n", count(self.unreadable, "path")));
@@ -149,12 +166,28 @@ impl Found {
     }
 }
 
-/// None for what is no text, or too large.
-fn read_text(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(FILE_LIMIT_BYTES + 1).read_to_end(&mut bytes)?;
-    let is_binary = memchr(0, &bytes[..bytes.len().min(BINARY_PREFIX_BYTES)]).is_some();
-    Ok((!is_binary && bytes.len() as u64 <= FILE_LIMIT_BYTES).then_some(bytes))
+/// The content of a file, in `buffer`. None for what is no text, or too large.
+///
+/// Each read is a call of the host, so a large buffer is kept from file to file: most fit with one read.
+fn read_text<'a>(path: &Path, buffer: &'a mut Vec<u8>) -> io::Result<Option<&'a [u8]>> {
+    let mut file = File::open(path)?;
+    let mut length = 0;
+    loop {
+        if length == buffer.len() {
+            buffer.resize((2 * length).max(BUFFER_BYTES), 0);
+        }
+        let read = file.read(&mut buffer[length..])?;
+        if read == 0 {
+            break;
+        }
+        let is_binary = length < BINARY_PREFIX_BYTES
+            && memchr(0, &buffer[length..(length + read).min(BINARY_PREFIX_BYTES)]).is_some();
+        length += read;
+        if is_binary || length > FILE_LIMIT_BYTES {
+            return Ok(None);
+        }
+    }
+    Ok(Some(&buffer[..length]))
 }
 
 /// Each line in which a match begins, once, with its number from 1.
@@ -257,8 +290,8 @@ mod tests {
             search.search(&search.regex().unwrap(), walk)
         };
         let (all, one) = (run(2), run(1));
-        assert_eq!((all.lines.len(), all.searched, all.has_more), (2, 1, false));
-        assert_eq!((one.lines.len(), one.has_more), (1, true));
+        assert_eq!((all.lines.len(), all.files, all.has_more_lines), (2, 3, false));
+        assert_eq!((one.lines.len(), one.has_more_lines), (1, true));
         assert!(
             one.to_text("needle").ends_with("[stopped after 1 line; narrow `pattern`, `path` or `glob`]\n")
         );
@@ -266,9 +299,6 @@ mod tests {
 
     #[test]
     fn no_match_is_said_in_words() {
-        assert_eq!(
-            Found { searched: 2, ..Found::default() }.to_text("x"),
-            "no match for `x` in 2 text files\n"
-        );
+        assert_eq!(Found { files: 2, ..Found::default() }.to_text("x"), "no match for `x` in 2 files\n");
     }
 }

@@ -21,13 +21,14 @@ impl Tool for WriteFile {
     const DESTRUCTIVE: bool = true;
 
     fn run(self, call: &Call) -> Result<Output> {
+        let has_landed = call.attempt() > 1 && self.is_there();
+        // Also when it has landed: the earlier attempt may have died before its write was durable.
+        workspace::replace(&self.path, self.content.as_bytes(), &Expectation::Whatever).map_err(|error| {
+            let error = Error::from(error).context(format!("failed to write `{}`", self.path));
+            if has_landed { error.applied() } else { error }
+        })?;
         let output = Output::text(format!("wrote {} to {}", count(self.content.len(), "byte"), self.path));
-        if call.attempt() > 1 && self.is_there() {
-            return Ok(output.landed_before());
-        }
-        workspace::replace(&self.path, self.content.as_bytes(), &Expectation::Whatever)
-            .map_err(|error| Error::from(error).context(format!("failed to write `{}`", self.path)))?;
-        Ok(output)
+        Ok(if has_landed { output.landed_before() } else { output })
     }
 }
 
