@@ -1,0 +1,16 @@
+//! Builds the guests that only tests use, which `src/guests.rs` embeds.
+
+#![expect(clippy::print_stdout, reason = "how a build script talks to cargo")]
+
+#[path = "../plugins/build_guests.rs"]
+mod build_guests;
+
+use build_guests::Guest;
+
+fn main() {
+    build_guests::build(&[Guest {
+        name: "misbehave",
+        package: "deed-guest-misbehave",
+        directory: "tests/guests/misbehave",
+    }]);
+}
