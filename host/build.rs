@@ -1,7 +1,5 @@
 //! Builds the standard plugins, which `src/standard.rs` embeds.
 
-#![expect(clippy::print_stdout, reason = "how a build script talks to cargo")]
-
 #[path = "../plugins/build_guests.rs"]
 mod build_guests;
 
