@@ -149,11 +149,7 @@ impl Snapshot for Staged<'_> {
         }
     }
 
-    fn scan(
-        &self,
-        prefix: &[u8],
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), StorageError> {
+    fn scan(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StorageError> {
         let mut pairs = BTreeMap::new();
         self.below.scan(prefix, &mut |key, value| {
             pairs.insert(key.to_vec(), value.to_vec());
@@ -269,8 +265,7 @@ impl<'a> Staged<'a> {
 
     fn append(&mut self, id: SessionId, base: u64, bodies: &[MessageBody]) -> Result<(), CommitError> {
         let key = Key::session(id);
-        let mut session: Session =
-            record::read(self, &key)?.ok_or(CommitError::NoSuchSession(id))?;
+        let mut session: Session = record::read(self, &key)?.ok_or(CommitError::NoSuchSession(id))?;
         if session.revision != base {
             let stored_count = session.main.as_ref().map_or(0, |head| head.count);
             return Err(SnapshotConflict { session: id, base, stored: session.revision, stored_count }.into());
@@ -294,8 +289,8 @@ impl<'a> Staged<'a> {
 
     fn answer(&mut self, id: WaitId, answer: &Answer) -> Result<(), CommitError> {
         let WaitId { run, seq, revision } = id;
-        let asked: Asked = record::read(self, &Key::wait(run, seq, revision, 0))?
-            .ok_or(CommitError::NoSuchWait(id))?;
+        let asked: Asked =
+            record::read(self, &Key::wait(run, seq, revision, 0))?.ok_or(CommitError::NoSuchWait(id))?;
         if !asked.options.contains(&answer.option) {
             let expected = asked.options;
             return Err(CommitError::NoSuchOption { id, option: answer.option.clone(), expected });

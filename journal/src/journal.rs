@@ -48,8 +48,7 @@ impl Journal {
     pub fn open(path: &Path, options: Options) -> Result<Self, OpenError> {
         redb_store::check(path).map_err(OpenError::storage(path))?;
         let owner = OwnerLock::acquire(path)?;
-        let storage: Arc<dyn Storage> =
-            Arc::new(RedbStore::open(path).map_err(OpenError::storage(path))?);
+        let storage: Arc<dyn Storage> = Arc::new(RedbStore::open(path).map_err(OpenError::storage(path))?);
         let StoreRecord { id, generation, .. } = begin_generation(path, &*storage, &*options.entropy)?;
         let marks_path = beside(path, "marks");
         let marks = options

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::commit::load_step;
-use crate::id::{Digest, RunId, SessionId, WaitId};
+use crate::id::{Digest, IdempotencyKey, RunId, SessionId, WaitId};
 use crate::open::{OpenError, OwnerLock, StoreRecord};
 use crate::record::{self, Key, ReadError};
 use crate::redb_store::{self, RedbStore};
@@ -31,9 +31,7 @@ impl Reader {
         }
         redb_store::check(path).map_err(OpenError::storage(path))?;
         let storage = RedbStore::open_read_only(path).map_err(|error| match error {
-            StorageError::InUse => {
-                OpenError::InUse { path: path.to_owned(), pid: OwnerLock::holder(path) }
-            }
+            StorageError::InUse => OpenError::InUse { path: path.to_owned(), pid: OwnerLock::holder(path) },
             other => OpenError::storage(path)(other),
         })?;
         let reader = Self { storage: Arc::new(storage) };
@@ -116,6 +114,18 @@ impl Reader {
         load_step(&*self.view()?, run, seq)
     }
 
+    /// The events of one step, in the order they were recorded; none when it is not planned.
+    pub fn events(&self, run: RunId, seq: u64) -> Result<Vec<StepEvent>, ReadError> {
+        Ok(values(record::read_all(&*self.view()?, &Key::step(run, seq))?))
+    }
+
+    /// The idempotency key of a step.
+    pub fn key(&self, run: &Run, seq: u64) -> Result<IdempotencyKey, ReadError> {
+        let store: StoreRecord =
+            record::read(&*self.view()?, &Key::store())?.ok_or_else(StoreRecord::missing)?;
+        Ok(IdempotencyKey::mint(&store.id, &run.nonce, seq))
+    }
+
     /// The questions of a run, in the order of its steps.
     pub fn waits(&self, run: RunId) -> Result<Vec<Wait>, ReadError> {
         let view = self.view()?;
@@ -153,8 +163,10 @@ impl Reader {
     /// vanished is damage, never a shorter transcript.
     pub fn transcript(&self, session: SessionId) -> Result<Vec<Message>, ReadError> {
         let view = self.view()?;
-        let damaged =
-            |reason: &str| ReadError::Damaged { record: format!("session {session}"), reason: reason.to_owned() };
+        let damaged = |reason: &str| ReadError::Damaged {
+            record: format!("session {session}"),
+            reason: reason.to_owned(),
+        };
         let Some(record) = record::read::<Session>(&*view, &Key::session(session))? else {
             return Ok(Vec::new());
         };

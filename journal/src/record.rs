@@ -30,7 +30,9 @@ pub enum ReadError {
         reason: String,
     },
     /// A newer version of deed wrote it.
-    #[error("record {record} has schema version {found}, and this version of deed reads up to {SCHEMA_VERSION}; use the newer deed")]
+    #[error(
+        "record {record} has schema version {found}, and this version of deed reads up to {SCHEMA_VERSION}; use the newer deed"
+    )]
     Newer {
         /// Which record.
         record: String,
@@ -131,10 +133,7 @@ impl Key {
 
     /// One side of a question: 0 asked, 1 answered.
     pub(crate) fn wait(run: RunId, seq: u64, revision: u32, side: u8) -> Self {
-        Self::new(
-            Kind::Wait,
-            &[run.as_bytes(), &seq.to_be_bytes(), &revision.to_be_bytes(), &[side]],
-        )
+        Self::new(Kind::Wait, &[run.as_bytes(), &seq.to_be_bytes(), &revision.to_be_bytes(), &[side]])
     }
 
     /// A session's head record.

@@ -121,11 +121,7 @@ impl Snapshot for View {
         }
     }
 
-    fn scan(
-        &self,
-        prefix: &[u8],
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), StorageError> {
+    fn scan(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StorageError> {
         match self.0.open_table(RECORDS) {
             Ok(table) => scan(&table, prefix, each),
             Err(TableError::TableDoesNotExist(_)) => Ok(()),
@@ -141,11 +137,7 @@ impl Snapshot for Write {
         get(&self.0.open_table(RECORDS).map_err(table_error)?, key)
     }
 
-    fn scan(
-        &self,
-        prefix: &[u8],
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), StorageError> {
+    fn scan(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StorageError> {
         scan(&self.0.open_table(RECORDS).map_err(table_error)?, prefix, each)
     }
 }

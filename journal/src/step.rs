@@ -349,10 +349,7 @@ impl Step {
     }
 
     /// The step that `events`, in key order, add up to.
-    pub(crate) fn fold(
-        seq: u64,
-        events: impl IntoIterator<Item = StepEvent>,
-    ) -> Result<Self, &'static str> {
+    pub(crate) fn fold(seq: u64, events: impl IntoIterator<Item = StepEvent>) -> Result<Self, &'static str> {
         let mut events = events.into_iter();
         let Some(StepEvent::Planned(planned)) = events.next() else {
             return Err("the plan of the step is missing");

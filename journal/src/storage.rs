@@ -42,11 +42,7 @@ pub trait Snapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
 
     /// Call `each` with the pairs whose key begins with `prefix`, in key order, until it says `false`.
-    fn scan(
-        &self,
-        prefix: &[u8],
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), StorageError>;
+    fn scan(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StorageError>;
 }
 
 /// The write transaction. Dropped without a commit it changes nothing.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use deed_journal::{
-    Answer, Asked, CommitError, Digest, Durability, EffectClass, Entropy, Idle, Intent, Journal, MessageBody, Op,
-    OpenError, Options, Outcome, Planned, Reader, Role, Run, RunId, RunStatus, SessionId, SettledBy, StepEvent,
-    StepKind, StepResult, StepStatus, WaitId, WaitKind,
+    Answer, Asked, CommitError, Digest, Durability, EffectClass, Entropy, Idle, Intent, Journal, MessageBody,
+    Op, OpenError, Options, Outcome, Planned, Reader, Role, Run, RunId, RunStatus, SessionId, SettledBy,
+    StepEvent, StepKind, StepResult, StepStatus, WaitId, WaitKind,
 };
 use serde_json::json;
 
@@ -42,7 +42,13 @@ impl Fixture {
 }
 
 fn run(byte: u8) -> Run {
-    Run::new(RunId::from_bytes([byte; 16]), SessionId::from_bytes([byte; 16]), [byte; 16], "test", u64::from(byte))
+    Run::new(
+        RunId::from_bytes([byte; 16]),
+        SessionId::from_bytes([byte; 16]),
+        [byte; 16],
+        "test",
+        u64::from(byte),
+    )
 }
 
 fn create(run: &Run) -> Op {
@@ -94,7 +100,8 @@ fn a_second_plan_intent_or_outcome_cannot_be_recorded() {
     let ops = vec![create(&run), step(&run, 1, planned()), step(&run, 1, intent(1))];
     journal.commit(ops, Durability::Durable).unwrap();
 
-    for (seq, event) in [(1, planned()), (1, intent(1)), (1, intent(3)), (2, intent(1)), (3, planned()), (1, outcome(2, 0))]
+    for (seq, event) in
+        [(1, planned()), (1, intent(1)), (1, intent(3)), (2, intent(1)), (3, planned()), (1, outcome(2, 0))]
     {
         let error = refused(&journal, step(&run, seq, event));
         assert!(error.starts_with(&format!("step {seq} of run 01010101 takes no")), "{error}");
@@ -113,7 +120,12 @@ fn a_refused_commit_leaves_nothing_and_a_commit_sees_its_own_operations() {
     let fixture = Fixture::new();
     let journal = fixture.open();
     let run = run(1);
-    let ops = vec![create(&run), step(&run, 1, planned()), step(&run, 1, outcome(1, 1)), step(&run, 1, outcome(1, 2))];
+    let ops = vec![
+        create(&run),
+        step(&run, 1, planned()),
+        step(&run, 1, outcome(1, 1)),
+        step(&run, 1, outcome(1, 2)),
+    ];
     assert!(matches!(journal.commit(ops, Durability::Durable), Err(CommitError::StepConflict { .. })));
     assert_eq!(journal.read().runs().unwrap(), []);
 }
@@ -142,13 +154,19 @@ fn a_stale_append_conflicts_with_both_revisions_and_writes_nothing() {
         messages: vec![MessageBody::text(Role::User, text)],
     };
     journal.commit(vec![create(&run), append(0, "one")], Durability::Durable).unwrap();
-    let Err(CommitError::Snapshot(conflict)) = journal.commit(vec![append(0, "other")], Durability::Durable) else {
+    let Err(CommitError::Snapshot(conflict)) = journal.commit(vec![append(0, "other")], Durability::Durable)
+    else {
         panic!("a stale base was accepted");
     };
     assert_eq!((conflict.base, conflict.stored, conflict.stored_count), (0, 1, 1));
     journal.commit(vec![append(1, "two")], Durability::Durable).unwrap();
-    let texts: Vec<_> =
-        journal.read().transcript(run.session).unwrap().into_iter().map(|message| message.body.text).collect();
+    let texts: Vec<_> = journal
+        .read()
+        .transcript(run.session)
+        .unwrap()
+        .into_iter()
+        .map(|message| message.body.text)
+        .collect();
     assert_eq!(texts, ["one", "two"]);
 }
 
@@ -230,7 +248,9 @@ fn one_owner_at_a_time_and_it_is_named() {
     let second = Journal::open(&fixture.path(), Options { entropy, boot: None, idle: Idle::Never });
     let Err(OpenError::InUse { pid, .. }) = second else { panic!("two owners") };
     assert_eq!(pid, Some(std::process::id()));
-    let Err(OpenError::InUse { pid, .. }) = Reader::open(&fixture.path()) else { panic!("a reader beside the owner") };
+    let Err(OpenError::InUse { pid, .. }) = Reader::open(&fixture.path()) else {
+        panic!("a reader beside the owner")
+    };
     assert_eq!(pid, Some(std::process::id()));
     assert_eq!(journal.generation(), 1);
     drop(journal);

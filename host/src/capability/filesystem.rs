@@ -54,10 +54,10 @@ impl FilesystemCtxView<'_> {
             Ok(DescriptorStat {
                 type_: DescriptorType::RegularFile | DescriptorType::Directory | DescriptorType::SymbolicLink,
                 ..
-            }) => Ok(()),
-            Ok(_) => Err(ErrorCode::Unsupported.into()),
+            })
             // Whatever is wrong with the path, opening it says so better.
-            Err(_) => Ok(()),
+            | Err(_) => Ok(()),
+            Ok(_) => Err(ErrorCode::Unsupported.into()),
         }
     }
 }

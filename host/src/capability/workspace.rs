@@ -271,3 +271,6 @@ fn sync_directory(directory: &Dir) -> io::Result<()> {
     // A directory is opened without read access by `open_dir`; syncing needs a descriptor that has it.
     directory.open(".")?.sync_all()
 }
+
+#[cfg(test)]
+mod tests;

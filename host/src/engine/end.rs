@@ -26,7 +26,8 @@ pub(super) enum Raw<T> {
     Cancelled,
 }
 
-/// What the component returned, or why it did not. Its last words go to the observer either way.
+/// What the component returned, or why it did not. Its last words, and what was refused to it, go to the observer either
+/// way: a tool may well have swallowed the refusal.
 pub(super) fn returned<T>(request: &CallRequest<'_>, traces: &Traces, raw: Raw<T>) -> Result<T, Abort> {
     let end = match raw {
         Raw::Returned(value) => Ok(value),
@@ -52,6 +53,9 @@ pub(super) fn returned<T>(request: &CallRequest<'_>, traces: &Traces, raw: Raw<T
         for line in last_lines(&text) {
             request.observer.log(level, line);
         }
+    }
+    for refusal in traces.gate.refusals() {
+        request.observer.log(LogLevel::Warn, &refusal.to_string());
     }
     end.map_err(|(reason, message)| abort(reason, &format!("`{}` {message}", request.tool), traces))
 }

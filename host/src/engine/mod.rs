@@ -34,8 +34,8 @@ pub use self::request::{
     NoObserver,
 };
 pub use self::types::{
-    Content, Digest, DigestError, EffectClass, EffectPlan, EffectState, FailureKind, Output, Refusal,
-    ToolDescriptor, ToolFailure, ToolTraits, Verdict,
+    Content, Digest, EffectClass, EffectPlan, EffectState, FailureKind, Output, Refusal, ToolDescriptor,
+    ToolFailure, ToolTraits, Verdict,
 };
 
 /// How an engine is set up.
@@ -129,11 +129,11 @@ impl Engine {
             self.describe(&bindings).map_err(|abort| LoadError::Describe { name: name.to_owned(), abort })?;
         let tools = plugin::check_descriptors(name, described)?;
         plugin::check_use(name, &self.wasm, &component, &tools)?;
-        if let Some(cache) = &self.cache {
-            if let Err(error) = cache.store(digest, &component, &tools) {
-                let warning = format!("the compiled plugin `{name}` could not be kept: {error}");
-                *self.cache_warning.lock().unwrap_or_else(PoisonError::into_inner) = Some(warning);
-            }
+        if let Some(cache) = &self.cache
+            && let Err(error) = cache.store(digest, &component, &tools)
+        {
+            let warning = format!("the compiled plugin `{name}` could not be kept: {error}");
+            *self.cache_warning.lock().unwrap_or_else(PoisonError::into_inner) = Some(warning);
         }
         Ok(Plugin::new(name, digest, tools, bindings))
     }

@@ -49,7 +49,7 @@ pub(super) struct WorkspaceError {
 }
 
 impl WorkspaceError {
-    fn new(directory: &Path, error: impl ToString) -> Self {
+    fn new(directory: &Path, error: &dyn ToString) -> Self {
         Self { directory: directory.display().to_string(), error: error.to_string() }
     }
 }
@@ -74,9 +74,9 @@ impl CallState {
         let mut directory = None;
         if let Some(path) = &grants.workspace {
             let perms = if grants.class.is_effectful() { FsPerms::ReadWrite } else { FsPerms::ReadOnly };
-            wasi.preopened_dir(path, "/", perms).map_err(|error| WorkspaceError::new(path, error))?;
+            wasi.preopened_dir(path, "/", perms).map_err(|error| WorkspaceError::new(path, &error))?;
             let opened = cap_std::fs::Dir::open_ambient_dir(path, cap_std::ambient_authority())
-                .map_err(|error| WorkspaceError::new(path, error))?;
+                .map_err(|error| WorkspaceError::new(path, &error))?;
             directory = Some(Arc::new(opened));
         }
 

@@ -1,88 +1,11 @@
 //! What a tool says of itself and of a call, in plain Rust: the WIT's words without the engine's types.
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// BLAKE3 of some bytes: a component, a file. Shown and stored as 64 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Digest(#[serde(with = "hex::serde")] [u8; 32]);
-
-impl Digest {
-    /// The digest of `bytes`.
-    pub fn of(bytes: &[u8]) -> Self {
-        Self(*blake3::hash(bytes).as_bytes())
-    }
-
-    /// A digest computed elsewhere.
-    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
-    }
-
-    /// The 32 bytes.
-    pub const fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-}
-
-impl fmt::Display for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
-    }
-}
-
-impl fmt::Debug for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Digest({self})")
-    }
-}
-
-/// Text that is no digest.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no digest: expected 64 hexadecimal digits")]
-pub struct DigestError(String);
-
-impl FromStr for Digest {
-    type Err = DigestError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut bytes = [0; 32];
-        hex::decode_to_slice(text, &mut bytes).map_err(|_| DigestError(text.to_owned()))?;
-        Ok(Self(bytes))
-    }
-}
-
-/// What running a call again, or losing track of it, may do to the world. Ordered by risk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EffectClass {
-    /// Changes nothing; may observe.
-    Pure,
-    /// Run twice with one key, nothing in between, equals run once.
-    Idempotent,
-    /// Each run may change the world again.
-    NonIdempotent,
-}
-
-impl EffectClass {
-    /// Whether a call of this class may change anything: every class but `pure`.
-    pub const fn is_effectful(self) -> bool {
-        !matches!(self, Self::Pure)
-    }
-}
-
-impl fmt::Display for EffectClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pure => "pure",
-            Self::Idempotent => "idempotent",
-            Self::NonIdempotent => "non-idempotent",
-        })
-    }
-}
+pub use deed_journal::{Digest, EffectClass, EffectState};
 
 /// Further facts about a tool.
 #[expect(clippy::struct_excessive_bools, reason = "the flags of the WIT, each independent of the others")]
@@ -168,6 +91,15 @@ impl Output {
         Self { content: vec![Content::Text(text.into())], ..Self::default() }
     }
 
+    /// What the model reads of it: its texts, one after the other, and a word for each blob.
+    pub fn to_text(&self) -> String {
+        let parts = self.content.iter().map(|part| match part {
+            Content::Text(text) => text.clone(),
+            Content::Blob { media_type, data } => format!("({media_type}, {} bytes)", data.len()),
+        });
+        parts.collect::<Vec<_>>().join("\n")
+    }
+
     /// Bytes it holds, the structured part as JSON text included.
     pub fn size_bytes(&self) -> usize {
         let structured = self.structured.as_ref().map_or(0, |value| value.to_string().len());
@@ -199,16 +131,18 @@ pub enum FailureKind {
     Internal,
 }
 
-/// What is known of a failed call's effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EffectState {
-    /// Nothing changed.
-    NotApplied,
-    /// The effect is there all the same.
-    Applied,
-    /// It cannot be told.
-    Unknown,
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InvalidArguments => "invalid-arguments",
+            Self::NotFound => "not-found",
+            Self::Denied => "denied",
+            Self::Conflict => "conflict",
+            Self::Unavailable => "unavailable",
+            Self::Cancelled => "cancelled",
+            Self::Internal => "internal",
+        })
+    }
 }
 
 /// Something the host did not let a call do.

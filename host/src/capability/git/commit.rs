@@ -53,12 +53,12 @@ pub(super) fn commit(
         Err(error) if error.code() == ErrorCode::UnbornBranch => None,
         Err(error) => return Err(error.into()),
     };
-    if let Some(parent) = &parent {
-        if let Some(own) = find_own(repository, parent.id(), stamp.key)? {
-            // Made, but perhaps not yet durable, when the earlier attempt ended.
-            sync(repository)?;
-            return report(repository, &own, branch, true);
-        }
+    if let Some(parent) = &parent
+        && let Some(own) = find_own(repository, parent.id(), stamp.key)?
+    {
+        // Made, but perhaps not yet durable, when the earlier attempt ended.
+        sync(repository)?;
+        return report(repository, &own, branch, true);
     }
     if repository.state() != RepositoryState::Clean {
         let state = repository.state();

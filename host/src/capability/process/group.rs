@@ -146,10 +146,10 @@ fn close_inherited() -> io::Result<()> {
         // SAFETY: the descriptor is only borrowed for two calls that answer EBADF when it is not open; this process is
         // the single-threaded child, so nobody opens or closes it in between.
         let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
-        if let Ok(flags) = fcntl_getfd(fd) {
-            if !flags.contains(FdFlags::CLOEXEC) {
-                fcntl_setfd(fd, flags | FdFlags::CLOEXEC)?;
-            }
+        if let Ok(flags) = fcntl_getfd(fd)
+            && !flags.contains(FdFlags::CLOEXEC)
+        {
+            fcntl_setfd(fd, flags | FdFlags::CLOEXEC)?;
         }
     }
     Ok(())

@@ -1,0 +1,92 @@
+//! The durable boundaries of a step: where a crash test kills the process.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// An instant in the life of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Boundary {
+    /// It is planned, everything before it is settled, and its intent is not written.
+    BeforeIntent,
+    /// Its intent is durable and it has not started. A pure step has no intent: it is about to start.
+    AfterIntent,
+    /// A receipt is durable, and the tool does not know yet.
+    AfterReceipt,
+    /// It has executed, and its outcome is not recorded.
+    AfterExec,
+    /// Its outcome is durable.
+    AfterCommit,
+}
+
+impl Boundary {
+    /// Every boundary, in the order a step crosses them.
+    pub const ALL: [Self; 5] =
+        [Self::BeforeIntent, Self::AfterIntent, Self::AfterReceipt, Self::AfterExec, Self::AfterCommit];
+
+    /// The boundary as it is written everywhere.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BeforeIntent => "before_intent",
+            Self::AfterIntent => "after_intent",
+            Self::AfterReceipt => "after_receipt",
+            Self::AfterExec => "after_exec",
+            Self::AfterCommit => "after_commit",
+        }
+    }
+}
+
+/// A boundary of one step, written `14:after_exec`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KillPoint {
+    /// The step's number.
+    pub seq: u64,
+    /// Where in its life.
+    pub boundary: Boundary,
+}
+
+impl fmt::Display for KillPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.seq, self.boundary.as_str())
+    }
+}
+
+/// Text that is no kill point.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no kill point: expected SEQ:POINT, where POINT is one of {}", Boundary::ALL.map(Boundary::as_str).join(", "))]
+pub struct ParseKillPointError {
+    text: String,
+}
+
+impl FromStr for KillPoint {
+    type Err = ParseKillPointError;
+
+    fn from_str(text: &str) -> Result<Self, ParseKillPointError> {
+        let parse = || {
+            let (seq, name) = text.split_once(':')?;
+            let boundary = Boundary::ALL.into_iter().find(|boundary| boundary.as_str() == name)?;
+            Some(Self { seq: seq.parse().ok()?, boundary })
+        };
+        parse().ok_or_else(|| ParseKillPointError { text: text.to_owned() })
+    }
+}
+
+/// Looks at the boundaries that a run crosses.
+pub trait Boundaries: Send + Sync {
+    /// The kill point that is armed, if one is. The runner settles everything before its step first.
+    fn armed(&self) -> Option<KillPoint>;
+
+    /// The run is at this point. Whoever armed it does not return.
+    fn reached(&self, point: KillPoint);
+}
+
+/// Nothing is armed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unarmed;
+
+impl Boundaries for Unarmed {
+    fn armed(&self) -> Option<KillPoint> {
+        None
+    }
+
+    fn reached(&self, _: KillPoint) {}
+}

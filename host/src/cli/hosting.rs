@@ -1,0 +1,141 @@
+//! Setting up a host: engine, plugins, journal.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use deed::boundary::{Boundaries, KillPoint, Unarmed};
+use deed::engine::{CancelToken, Engine, EngineConfig, Limits};
+use deed::model::Model;
+use deed::runner::{Envelope, Host, Runner};
+use deed::sources::{FixedClock, SeededEntropy, SystemClock, SystemEntropy};
+use deed::standard::standard_plugins;
+use deed::toolbox::{PluginSource, Toolbox};
+use deed::watch::{Absent, Owner, Watcher};
+use deed_journal::{Clock, Entropy, Journal, RunId};
+use etcetera::BaseStrategy;
+
+use super::Global;
+use super::failure::Usage;
+use super::terminal::{self, LoggedModel, TerminalOwner, TerminalWatcher};
+
+/// What a crash test may ask of a command that executes steps.
+#[derive(Debug, Args)]
+pub(super) struct TestArgs {
+    /// Send SIGKILL to this process at this boundary of this step.
+    #[arg(long, hide = true, value_name = "SEQ:POINT")]
+    kill_at: Option<KillPoint>,
+    /// Append every request to the model to this file, one JSON line each.
+    #[arg(long, hide = true, value_name = "FILE")]
+    model_log: Option<PathBuf>,
+}
+
+/// Load every plugin: the standard ones, and those of `--tools`.
+pub(super) fn toolbox(global: &Global) -> Result<Toolbox> {
+    let cache_dir = etcetera::choose_base_strategy().ok().map(|strategy| strategy.cache_dir().join("deed"));
+    let engine = Engine::new(EngineConfig { cache_dir, ..EngineConfig::default() })?;
+    let mut sources: Vec<_> = standard_plugins()
+        .into_iter()
+        .map(|(name, bytes)| PluginSource { name: name.to_owned(), bytes: Cow::Borrowed(bytes) })
+        .collect();
+    if let Some(directory) = &global.tools {
+        sources.extend(components_in(directory)?);
+    }
+    let engine = Arc::new(engine);
+    let toolbox = Toolbox::load(Arc::clone(&engine), &sources);
+    if let Some(warning) = engine.cache_warning().filter(|_| global.verbose > 0) {
+        eprintln!("warning: {warning}");
+    }
+    for refused in toolbox.refused() {
+        eprintln!("warning: {refused}");
+    }
+    Ok(toolbox)
+}
+
+/// Every `*.wasm` in a directory, by name.
+fn components_in(directory: &Path) -> Result<Vec<PluginSource>> {
+    let failed = || Usage(format!("failed to read the plugins in `{}`", directory.display()));
+    let mut paths: Vec<_> = std::fs::read_dir(directory)
+        .with_context(failed)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<std::io::Result<_>>()
+        .with_context(failed)?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "wasm"));
+    paths.sort();
+    paths
+        .into_iter()
+        .map(|path| {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let bytes =
+                std::fs::read(&path).with_context(|| format!("failed to read `{}`", path.display()))?;
+            Ok(PluginSource { name, bytes: Cow::Owned(bytes) })
+        })
+        .collect()
+}
+
+/// A host over an open journal.
+pub(super) fn host(global: &Global, test: &TestArgs, toolbox: Toolbox, journal: Journal) -> Host {
+    let clock: Arc<dyn Clock> = match global.deterministic {
+        Some(_) => Arc::new(FixedClock),
+        None => Arc::new(SystemClock),
+    };
+    // Each owner of a journal draws other ids, also from one seed.
+    let entropy: Arc<dyn Entropy> = match global.deterministic {
+        Some(seed) => Arc::new(SeededEntropy::new(seed, journal.generation())),
+        None => Arc::new(SystemEntropy),
+    };
+    let boundaries: Arc<dyn Boundaries> = match test.kill_at {
+        Some(point) => Arc::new(KillSelf(point)),
+        None => Arc::new(Unarmed),
+    };
+    let watcher = Arc::new(TerminalWatcher::new(global.verbose));
+    let owner: Arc<dyn Owner> = if terminal::is_interactive() {
+        Arc::new(TerminalOwner::new(Arc::clone(&watcher)))
+    } else {
+        Arc::new(Absent)
+    };
+    Host {
+        journal: Arc::new(journal),
+        toolbox,
+        clock,
+        entropy,
+        boundaries,
+        watcher: watcher as Arc<dyn Watcher>,
+        owner,
+        limits: Limits::default(),
+        cancel: CancelToken::new(),
+    }
+}
+
+/// Take a run on until it ends or waits.
+pub(super) fn drive(host: &Host, test: &TestArgs, run: RunId) -> Result<Envelope> {
+    let runner = Runner::load(host, run)?;
+    let log = |model: Box<dyn Model>| -> Box<dyn Model> {
+        match &test.model_log {
+            Some(path) => Box::new(LoggedModel::new(model, path.clone())),
+            None => model,
+        }
+    };
+    Ok(runner.map_model(log).drive()?)
+}
+
+/// Kills its own process at one point.
+struct KillSelf(KillPoint);
+
+impl Boundaries for KillSelf {
+    fn armed(&self) -> Option<KillPoint> {
+        Some(self.0)
+    }
+
+    fn reached(&self, point: KillPoint) {
+        if point == self.0 {
+            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+            // The signal ends every thread; none of them goes on from here.
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+}

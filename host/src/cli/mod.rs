@@ -1,0 +1,105 @@
+//! The command line: one file per subcommand, over the library.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is where deed speaks")]
+
+mod answer;
+mod call;
+mod exit;
+mod failure;
+mod find;
+mod hosting;
+mod journal_path;
+mod output;
+mod resume;
+mod run;
+mod runs;
+mod show;
+mod steps;
+mod terminal;
+mod tools;
+mod transcript;
+mod waits;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+use self::output::Format;
+
+/// Host tools that are WebAssembly components, record every step, and recover after a crash at any instant.
+///
+/// Exit codes: 0 done, 1 failed, 2 usage, 3 partial, 4 waiting for an answer, 5 journal in use, 6 journal damaged.
+#[derive(Debug, Parser)]
+#[command(name = "deed", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+struct Global {
+    /// The journal; by default one per workspace in the user's state directory.
+    #[arg(long, global = true, env = "DEED_JOURNAL", value_name = "PATH")]
+    journal: Option<PathBuf>,
+    /// The workspace; by default what the mission says, else the current directory.
+    #[arg(long, global = true, value_name = "DIR")]
+    workspace: Option<PathBuf>,
+    /// A directory of further plugins: every `*.wasm` in it.
+    #[arg(long, global = true, value_name = "DIR")]
+    tools: Option<PathBuf>,
+    /// How results are printed.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Say more on standard error: steps, and what tools log.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
+    /// Fixed clock, ids from this seed: for tests that compare bytes.
+    #[arg(long, global = true, hide = true, value_name = "SEED")]
+    deterministic: Option<u64>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a mission or a batch.
+    Run(run::RunArgs),
+    /// Take an interrupted or waiting run on.
+    Resume(resume::ResumeArgs),
+    /// Call one tool.
+    Call(call::CallArgs),
+    /// Answer a question.
+    Answer(answer::AnswerArgs),
+    /// List the open questions.
+    Waits,
+    /// List the runs.
+    Runs,
+    /// List the steps of a run.
+    Steps(steps::StepsArgs),
+    /// Show everything about one step.
+    Show(show::ShowArgs),
+    /// Print the transcript of a session or a run.
+    Transcript(transcript::TranscriptArgs),
+    /// List the tools at hand.
+    Tools,
+}
+
+/// Run the command line.
+pub(crate) fn main() -> ExitCode {
+    let Cli { global, command } = Cli::parse();
+    let result = match command {
+        Command::Run(args) => run::run(&global, &args),
+        Command::Resume(args) => resume::run(&global, &args),
+        Command::Call(args) => call::run(&global, &args),
+        Command::Answer(args) => answer::run(&global, &args),
+        Command::Waits => waits::run(&global),
+        Command::Runs => runs::run(&global),
+        Command::Steps(args) => steps::run(&global, &args),
+        Command::Show(args) => show::run(&global, &args),
+        Command::Transcript(args) => transcript::run(&global, &args),
+        Command::Tools => tools::run(&global),
+    };
+    result.unwrap_or_else(|error| failure::report(&error)).into()
+}

@@ -1,0 +1,45 @@
+//! `deed transcript`: what the model saw.
+
+use anyhow::Result;
+use clap::Args;
+use deed_journal::{Message, Role};
+
+use super::exit::Exit;
+use super::output::Format;
+use super::{Global, find, journal_path, output};
+
+#[derive(Debug, Args)]
+pub(super) struct TranscriptArgs {
+    /// The session's id, or a run.
+    session: String,
+}
+
+pub(super) fn run(global: &Global, args: &TranscriptArgs) -> Result<Exit> {
+    let handle = journal_path::read_existing(global)?;
+    let reader = handle.reader();
+    let messages = reader.transcript(find::session(reader, &args.session)?)?;
+    if global.format == Format::Json {
+        output::json(&messages)?;
+    } else {
+        messages.iter().for_each(print);
+    }
+    Ok(Exit::Done)
+}
+
+fn print(message: &Message) {
+    let body = &message.body;
+    let who = match (body.role, &body.result) {
+        (Role::System, _) => "system".to_owned(),
+        (Role::User, _) => "user".to_owned(),
+        (Role::Assistant, _) => "assistant".to_owned(),
+        (Role::Tool, Some(result)) => format!("{} {}", result.tool, if result.ok { "ok" } else { "failed" }),
+        (Role::Tool, None) => "tool".to_owned(),
+    };
+    println!("{:>3} {who}", message.id);
+    for line in body.text.lines() {
+        println!("      {line}");
+    }
+    for call in &body.calls {
+        println!("    > {} {}", call.tool, call.input);
+    }
+}

@@ -1,0 +1,208 @@
+//! What a run executes: a mission or a batch, as its JSON file says it.
+
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::policy::Rule;
+
+/// Turns of a model towards an objective.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Mission {
+    /// What is to be reached, in words.
+    pub objective: String,
+    /// The directory the tools see, relative to this file. Default: the directory of this file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<PathBuf>,
+    /// What must be met before the run may finish. Default: nothing.
+    #[serde(default)]
+    pub criteria: Vec<String>,
+    /// The plugins whose tools the model may call. Default: all that are installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    /// Whether commands reach the network. Default: closed.
+    #[serde(default)]
+    pub network: Network,
+    /// What calls need, by rules: the first that matches wins. Default: every call is allowed.
+    #[serde(default)]
+    pub policy: Vec<Rule>,
+    /// Who decides what to do next.
+    pub model: ModelSpec,
+}
+
+/// A list of calls.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Batch {
+    /// What the calls are for, in words. Default: empty.
+    #[serde(default)]
+    pub objective: String,
+    /// The directory the tools see, relative to this file. Default: the directory of this file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<PathBuf>,
+    /// The plugins whose tools may be called. Default: all that are installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    /// Whether commands reach the network. Default: closed.
+    #[serde(default)]
+    pub network: Network,
+    /// What calls need, by rules: the first that matches wins. Default: every call is allowed.
+    #[serde(default)]
+    pub policy: Vec<Rule>,
+    /// The calls, in order. Neighbouring pure ones run in parallel.
+    pub calls: Vec<Call>,
+}
+
+/// One tool call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Call {
+    /// The tool's name.
+    pub tool: String,
+    /// Its arguments, a JSON object. Default: empty.
+    #[serde(default = "empty_object")]
+    pub input: Value,
+}
+
+/// Whether commands reach the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// They do not.
+    #[default]
+    Closed,
+    /// They do.
+    Open,
+}
+
+/// Who decides what to do next.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelSpec {
+    /// A scripted model: its turns, in order.
+    pub script: Vec<ScriptedTurn>,
+}
+
+/// One answer of a scripted model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptedTurn {
+    /// What it says. Default: nothing.
+    #[serde(default)]
+    pub say: String,
+    /// The calls it asks for. A turn without any ends the run.
+    #[serde(default)]
+    pub calls: Vec<Call>,
+}
+
+fn empty_object() -> Value {
+    Value::Object(serde_json::Map::new())
+}
+
+/// A mission or a batch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spec {
+    /// Turns of a model.
+    Mission(Mission),
+    /// A list of calls.
+    Batch(Batch),
+}
+
+/// Why a mission file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum MissionError {
+    /// It cannot be read.
+    #[error("failed to read mission `{}`: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// It is no JSON, or not of the form of a mission or a batch.
+    #[error("failed to read {what} `{}`: {source}", path.display())]
+    Form {
+        /// `mission` or `batch`.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What does not fit, and where.
+        source: serde_json::Error,
+    },
+}
+
+impl Spec {
+    /// Read a file. It is a batch if it has `calls`, else a mission.
+    pub fn read(path: &Path) -> Result<Self, MissionError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| MissionError::Read { path: path.to_owned(), source })?;
+        let form = |what| move |source| MissionError::Form { what, path: path.to_owned(), source };
+        let value: Value = serde_json::from_str(&text).map_err(form("mission"))?;
+        // Read from the text and not from the value, so that an error tells line and column.
+        if value.get("calls").is_some() {
+            serde_json::from_str(&text).map(Self::Batch).map_err(form("batch"))
+        } else {
+            serde_json::from_str(&text).map(Self::Mission).map_err(form("mission"))
+        }
+    }
+
+    /// In words, what it is for.
+    pub fn objective(&self) -> &str {
+        match self {
+            Self::Mission(mission) => &mission.objective,
+            Self::Batch(batch) => &batch.objective,
+        }
+    }
+
+    /// The directory the tools see, as the file names it.
+    pub fn workspace(&self) -> Option<&Path> {
+        match self {
+            Self::Mission(mission) => mission.workspace.as_deref(),
+            Self::Batch(batch) => batch.workspace.as_deref(),
+        }
+    }
+
+    /// What must be met.
+    pub fn criteria(&self) -> &[String] {
+        match self {
+            Self::Mission(mission) => &mission.criteria,
+            Self::Batch(_) => &[],
+        }
+    }
+
+    /// The plugins whose tools may be called; all when none.
+    pub fn tools(&self) -> Option<&[String]> {
+        match self {
+            Self::Mission(mission) => mission.tools.as_deref(),
+            Self::Batch(batch) => batch.tools.as_deref(),
+        }
+    }
+
+    /// Whether commands reach the network.
+    pub fn network(&self) -> Network {
+        match self {
+            Self::Mission(mission) => mission.network,
+            Self::Batch(batch) => batch.network,
+        }
+    }
+
+    /// The rules.
+    pub fn policy(&self) -> &[Rule] {
+        match self {
+            Self::Mission(mission) => &mission.policy,
+            Self::Batch(batch) => &batch.policy,
+        }
+    }
+}
+
+/// The JSON Schemas of the two files, by name: `mission` and `batch`.
+pub fn schemas() -> [(&'static str, Value); 2] {
+    [
+        ("mission", schemars::schema_for!(Mission).to_value()),
+        ("batch", schemars::schema_for!(Batch).to_value()),
+    ]
+}

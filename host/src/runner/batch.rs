@@ -1,0 +1,360 @@
+//! A batch: its steps, one after the other, neighbouring pure calls in parallel.
+
+use std::sync::mpsc;
+
+use deed_journal::{
+    Answer, EffectClass, EffectState, MessageBody, Outcome, Position, Recovery, RunKind, RunStatus,
+    SettledBy, Step, StepError, StepEvent, StepKind, StepResult, ToolResult,
+};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use super::execute::Execution;
+use super::plan::DENY;
+use super::{Flow, RunError, Runner};
+use crate::boundary::{Boundary, KillPoint};
+use crate::engine::{CallEnd, Output};
+use crate::host_tools::{self, HostTool};
+
+/// Pure calls that run at once; more wait for the next group. Guests share the cores, so more only adds memory: eight
+/// at their limit are 2 GiB.
+const PARALLEL_CALLS: usize = 8;
+
+/// Executions of one idempotent call in a row that end abnormally before the owner is asked. The first may have met a
+/// passing fault, the second tells a passing one from a lasting one, the third is for luck.
+const ABNORMAL_ENDS: u32 = 3;
+
+impl<'h> Runner<'h> {
+    /// Take the batch on until all its steps are settled, or one waits.
+    pub(super) fn batch(&mut self, first: u64, last: u64) -> Result<Flow, RunError> {
+        while let Some(index) = self.batch.iter().position(|step| step.outcome.is_none()) {
+            let seq = first + index as u64;
+            let step = &self.batch[index];
+            self.show(seq, step.planned.kind, &step.planned.name);
+            let flow = match step.planned.kind {
+                StepKind::Wait => self.wait_step(index)?,
+                StepKind::Now => self.settle_inline(index)?,
+                StepKind::ToolCall if self.is_inline(index) => self.settle_inline(index)?,
+                StepKind::ToolCall if step.planned.effect.is_effectful() => self.effectful(index)?,
+                StepKind::ToolCall => self.pure_group(index)?,
+                _ => return Err(self.divergence(step, "a step of a batch".to_owned())),
+            };
+            if matches!(flow, Flow::Waiting) {
+                return Ok(flow);
+            }
+        }
+        self.finish_batch(last)
+    }
+
+    /// All steps are settled: what comes next?
+    fn finish_batch(&mut self, last: u64) -> Result<Flow, RunError> {
+        let completed = |step: &Step| match &step.outcome.as_ref()?.result {
+            StepResult::Completed { value } => Some(value.clone()),
+            _ => None,
+        };
+        let all_completed = self.batch.iter().all(|step| completed(step).is_some());
+        match self.run.kind {
+            RunKind::Mission => {
+                let finished = self.batch.iter().rfind(|step| is_finish(step)).and_then(completed);
+                if let Some(summary) = finished {
+                    return self.end(RunStatus::Done, summary["structured"].as_str().map(str::to_owned));
+                }
+                self.run.position = Position::Turn { seq: last + 1 };
+                Ok(Flow::On)
+            }
+            RunKind::Batch if all_completed => self.end(RunStatus::Done, None),
+            RunKind::Batch => self.end(RunStatus::Partial, None),
+            RunKind::Call if all_completed => self.end(RunStatus::Done, None),
+            RunKind::Call => self.end(RunStatus::Failed, None),
+        }
+    }
+
+    /// Whether a tool call needs no component: refused, denied by the owner, or a tool of the host's own.
+    fn is_inline(&self, index: usize) -> bool {
+        let planned = &self.batch[index].planned;
+        planned.refused.is_some() || planned.component.is_none() || self.is_denied(index)
+    }
+
+    /// The owner's answer to the question that was put before this step, if one was.
+    fn answer_before(&self, index: usize) -> Option<Answer> {
+        let wait = &self.batch[index.checked_sub(2)?];
+        match &wait.outcome.as_ref()?.result {
+            StepResult::Completed { value } if wait.planned.kind == StepKind::Wait => {
+                serde_json::from_value(value.clone()).ok()
+            }
+            _ => None,
+        }
+    }
+
+    fn is_denied(&self, index: usize) -> bool {
+        let is_host_tool = self.batch[index].planned.component.is_none();
+        !is_host_tool && self.answer_before(index).is_some_and(|answer| answer.option == DENY)
+    }
+
+    /// Settle a step that takes no time and touches nothing but the run's own record.
+    fn settle_inline(&mut self, index: usize) -> Result<Flow, RunError> {
+        let seq = self.batch[index].seq;
+        self.approach(seq)?;
+        self.reached(seq, Boundary::BeforeIntent)?;
+        self.reached(seq, Boundary::AfterIntent)?;
+        let (result, settled_by) = self.inline_result(index);
+        self.reached(seq, Boundary::AfterExec)?;
+        self.settle(index, result, settled_by, false);
+        self.reached(seq, Boundary::AfterCommit)?;
+        Ok(Flow::On)
+    }
+
+    fn inline_result(&mut self, index: usize) -> (StepResult, SettledBy) {
+        let planned = self.batch[index].planned.clone();
+        if planned.kind == StepKind::Now {
+            let value = json!({ "now_ms": self.host.clock.now_ms() });
+            return (StepResult::Completed { value }, SettledBy::Execution);
+        }
+        if let Some(error) = planned.refused {
+            return (StepResult::Failed { error }, SettledBy::Refusal);
+        }
+        if self.is_denied(index) {
+            let reason = self.answer_before(index).and_then(|answer| answer.text);
+            let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+            let error =
+                refused("denied", format!("the owner denied this call of `{}`{reason}", planned.name));
+            return (StepResult::Failed { error }, SettledBy::Owner);
+        }
+        let tool = HostTool::ALL.into_iter().find(|tool| tool.name() == planned.name);
+        let output = match tool {
+            Some(HostTool::AskOwner) => self.answer_before(index).map_or_else(
+                || Err(refused("conflict", "the question was not asked".to_owned())),
+                |answer| Ok(host_tools::ask_owner(&answer)),
+            ),
+            Some(HostTool::UpdateCriteria) => host_tools::update_criteria(&planned.args, &self.run.criteria)
+                .map(|(output, criteria)| {
+                    self.run.criteria = criteria;
+                    output
+                }),
+            Some(HostTool::Finish) => host_tools::finish(&planned.args, &self.run.criteria)
+                .map(|summary| Output { structured: Some(Value::String(summary)), ..Output::default() }),
+            None => Err(refused("not-found", format!("there is no tool `{}`", planned.name))),
+        };
+        let result = match output {
+            Ok(output) => StepResult::Completed { value: to_value(&output) },
+            Err(error) => StepResult::Failed { error },
+        };
+        (result, SettledBy::Execution)
+    }
+
+    /// Run this pure call and its pure neighbours in parallel. Each outcome rides as soon as it is there.
+    fn pure_group(&mut self, start: usize) -> Result<Flow, RunError> {
+        let armed = self.host.boundaries.armed();
+        let mut end = start + 1;
+        while end < self.batch.len() && end - start < PARALLEL_CALLS && self.is_pure_call(end) {
+            // What comes before an armed step is settled first, so that its neighbours are not cut off with it.
+            if armed.is_some_and(|point| point.seq == self.batch[end].seq) {
+                break;
+            }
+            end += 1;
+        }
+        let seq = self.batch[start].seq;
+        self.approach(seq)?;
+        self.reached(seq, Boundary::BeforeIntent)?;
+        self.reached(seq, Boundary::AfterIntent)?;
+        // The plan is durable before anything executes.
+        self.release()?;
+        let executions: Vec<_> = (start..end)
+            .map(|index| Ok((index, self.execution(index, 1)?)))
+            .collect::<Result<_, RunError>>()?;
+        if let [(index, execution)] = &executions[..] {
+            let end = execution.run();
+            self.reached(seq, Boundary::AfterExec)?;
+            return self.settle_pure(*index, end);
+        }
+        let (send, results) = mpsc::channel();
+        let boundaries = &self.host.boundaries;
+        std::thread::scope(|scope| {
+            for (index, execution) in &executions {
+                let send = send.clone();
+                scope.spawn(move || {
+                    let end = execution.run();
+                    let point = KillPoint { seq: execution.seq(), boundary: Boundary::AfterExec };
+                    if boundaries.armed() == Some(point) {
+                        boundaries.reached(point);
+                    }
+                    // A receiver that is gone has failed already, and says why.
+                    let _ = send.send((*index, end));
+                });
+            }
+            drop(send);
+            results.iter().try_for_each(|(index, end)| {
+                self.settle_pure(index, end)?;
+                self.release()
+            })
+        })?;
+        Ok(Flow::On)
+    }
+
+    fn is_pure_call(&self, index: usize) -> bool {
+        let step = &self.batch[index];
+        step.outcome.is_none()
+            && step.planned.kind == StepKind::ToolCall
+            && !step.planned.effect.is_effectful()
+            && !self.is_inline(index)
+    }
+
+    fn settle_pure(&mut self, index: usize, end: CallEnd) -> Result<Flow, RunError> {
+        let seq = self.batch[index].seq;
+        let (result, _) = result_of(end);
+        self.settle(index, result, SettledBy::Execution, false);
+        self.reached(seq, Boundary::AfterCommit)?;
+        Ok(Flow::On)
+    }
+
+    /// Settle an effectful call, whatever an earlier process did of it.
+    fn effectful(&mut self, index: usize) -> Result<Flow, RunError> {
+        let seq = self.batch[index].seq;
+        for abnormal in 1.. {
+            let step = self.batch[index].clone();
+            match Recovery::of(&step, self.host.journal.started(self.run.id, &step)) {
+                Recovery::Return => return Ok(Flow::On),
+                Recovery::Run { .. } | Recovery::Start { .. } => {}
+                Recovery::Reconcile { attempt } => {
+                    let reason = "the process ended before its outcome was recorded".to_owned();
+                    return self.reconcile(index, attempt, reason);
+                }
+                Recovery::Answer { attempt } => match self.reconciled(index, attempt)? {
+                    Some(flow) => return Ok(flow),
+                    None => {}
+                },
+            }
+            self.approach(seq)?;
+            self.reached(seq, Boundary::BeforeIntent)?;
+            let mut step = self.batch[index].clone();
+            let attempt = self.begin(&mut step)?;
+            self.batch[index] = step;
+            self.reached(seq, Boundary::AfterIntent)?;
+            let execution = self.execution(index, attempt)?;
+            self.mark_start(&self.batch[index], attempt)?;
+            let end = execution.run();
+            self.reached(seq, Boundary::AfterExec)?;
+            // Receipts were recorded meanwhile.
+            self.batch[index] = self.reload(seq)?;
+            let landed_before = matches!(&end, CallEnd::Completed(output) if output.landed_before);
+            let (result, known) = result_of(end);
+            if known {
+                self.settle(index, result, SettledBy::Execution, landed_before);
+                self.reached(seq, Boundary::AfterCommit)?;
+                return Ok(Flow::On);
+            }
+            let idempotent = self.batch[index].planned.effect == EffectClass::Idempotent;
+            if !idempotent || abnormal >= ABNORMAL_ENDS {
+                let StepResult::Failed { error } = result else { return Ok(Flow::On) };
+                return self.reconcile(index, attempt, error.message);
+            }
+        }
+        Ok(Flow::On)
+    }
+
+    fn reload(&self, seq: u64) -> Result<Step, RunError> {
+        self.host.journal.read().step(self.run.id, seq)?.ok_or_else(|| RunError::Source {
+            run: self.run.id,
+            reason: format!("its step {seq} is missing"),
+        })
+    }
+
+    /// Everything one attempt of a call needs, so that it can run on any thread.
+    fn execution(&self, index: usize, attempt: u32) -> Result<Execution<'h>, RunError> {
+        let step = &self.batch[index];
+        let reading = index.checked_sub(1).and_then(|before| self.batch[before].outcome.as_ref());
+        let read_ms = match reading.map(|outcome| &outcome.result) {
+            Some(StepResult::Completed { value }) => value["now_ms"].as_u64(),
+            _ => None,
+        };
+        let recorded_ms = step.attempts.last().map(|attempt| attempt.intent.clock_ms);
+        let clock_ms = recorded_ms.or(read_ms).unwrap_or(step.planned.planned_ms);
+        Execution::new(self.host, &self.run, self.policy.network, step, attempt, clock_ms)
+    }
+
+    /// Record what came of a step, and put what the model may see of it into the transcript.
+    pub(super) fn settle(
+        &mut self,
+        index: usize,
+        result: StepResult,
+        settled_by: SettledBy,
+        landed_before: bool,
+    ) {
+        let mut step = self.batch[index].clone();
+        let outcome = Outcome {
+            attempt: step.attempt().max(1),
+            result,
+            settled_by,
+            landed_before,
+            settled_ms: self.host.clock.now_ms(),
+        };
+        self.record(&mut step, StepEvent::Outcome(outcome));
+        if step.planned.effect == EffectClass::NonIdempotent && settled_by == SettledBy::Execution {
+            self.make_urgent();
+        }
+        self.batch[index] = step;
+        self.tell_settled();
+    }
+
+    /// Messages enter the transcript in call order, once all earlier calls are settled.
+    fn tell_settled(&mut self) {
+        let Position::Batch { first, last, untold } = self.run.position else { return };
+        let from = usize::try_from(untold - first).expect("a batch fits in memory");
+        let settled: Vec<_> =
+            self.batch[from..].iter().map_while(|step| Some((step, step.outcome.as_ref()?))).collect();
+        let untold = untold + settled.len() as u64;
+        let messages = settled.into_iter().filter_map(|(step, outcome)| told(step, outcome)).collect();
+        self.tell(messages);
+        self.run.position = Position::Batch { first, last, untold };
+    }
+}
+
+/// What the model sees of a settled step: nothing of the host's own steps, nor of a `finish` that ended the run.
+fn told(step: &Step, outcome: &Outcome) -> Option<MessageBody> {
+    let call = step.planned.call.clone()?;
+    let (ok, text) = match &outcome.result {
+        StepResult::Completed { .. } if is_finish(step) => return None,
+        StepResult::Completed { value } => {
+            let output = Output::deserialize(value);
+            (true, output.map_or_else(|_| value.to_string(), |output| output.to_text()))
+        }
+        StepResult::Failed { error } => (false, error.message.clone()),
+        StepResult::Abandoned { reason } => (false, reason.clone()),
+    };
+    Some(MessageBody::tool_result(ToolResult { call, tool: step.planned.name.clone(), ok, text }))
+}
+
+fn is_finish(step: &Step) -> bool {
+    step.planned.component.is_none() && step.planned.name == HostTool::Finish.name()
+}
+
+/// What came of a call, and whether its effect is known.
+fn result_of(end: CallEnd) -> (StepResult, bool) {
+    let (kind, message, effect) = match end {
+        CallEnd::Completed(output) => return (StepResult::Completed { value: to_value(&output) }, true),
+        CallEnd::Failed(failure) => {
+            let mut message = failure.message;
+            for refusal in &failure.refusals {
+                message.push_str(&format!("\n{refusal}"));
+            }
+            (failure.kind.to_string(), message, failure.effect)
+        }
+        CallEnd::Aborted(abort) => {
+            let effect = if abort.may_have_effect { EffectState::Unknown } else { EffectState::NotApplied };
+            let mut message = abort.message;
+            for refusal in &abort.refusals {
+                message.push_str(&format!("\n{refusal}"));
+            }
+            (abort.reason.to_string(), message, effect)
+        }
+    };
+    (StepResult::Failed { error: StepError { kind, message, effect } }, effect != EffectState::Unknown)
+}
+
+pub(super) fn to_value(output: &Output) -> Value {
+    serde_json::to_value(output).expect("an output has text keys only")
+}
+
+fn refused(kind: &str, message: String) -> StepError {
+    StepError { kind: kind.to_owned(), message, effect: EffectState::NotApplied }
+}

@@ -1,0 +1,160 @@
+//! One attempt of a plugin's call.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use deed_journal::{
+    Durability, EffectClass, IdempotencyKey, Journal, Op, Receipt, Run, RunId, Step, StepEvent,
+};
+
+use super::{Host, RunError};
+use crate::boundary::{Boundaries, Boundary, KillPoint};
+use crate::engine::{
+    CallContext, CallEnd, CallObserver, CallRequest, CancelToken, Engine, Grants, Limits, LogLevel, Plugin,
+};
+use crate::mission::Network;
+use crate::watch::Watcher;
+
+/// What a call may take when its tool does not say: a build or a test suite of a mid-sized project.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Everything one attempt needs.
+pub(super) struct Execution<'h> {
+    engine: &'h Engine,
+    plugin: &'h Plugin,
+    limits: &'h Limits,
+    cancel: &'h CancelToken,
+    step: Step,
+    attempt: u32,
+    key: IdempotencyKey,
+    session: String,
+    grants: Grants,
+    clock_ms: u64,
+    timeout: Duration,
+    observer: Arc<dyn CallObserver>,
+}
+
+impl<'h> Execution<'h> {
+    pub(super) fn new(
+        host: &'h Host,
+        run: &Run,
+        network: Network,
+        step: &Step,
+        attempt: u32,
+        clock_ms: u64,
+    ) -> Result<Self, RunError> {
+        let gone = || RunError::ComponentGone {
+            run: run.id,
+            seq: step.seq,
+            tool: step.planned.name.clone(),
+            recorded: step.planned.component.map_or_else(String::new, |digest| digest.to_string()),
+        };
+        let toolbox = &host.toolbox;
+        let tool = toolbox
+            .tools()
+            .find(|tool| tool.descriptor.name == step.planned.name)
+            .filter(|tool| toolbox.component(tool) == step.planned.component)
+            .ok_or_else(gone)?;
+        let observer = StepObserver {
+            journal: Arc::clone(&host.journal),
+            watcher: Arc::clone(&host.watcher),
+            boundaries: Arc::clone(&host.boundaries),
+            run: run.id,
+            seq: step.seq,
+            attempt,
+            receipts: AtomicU32::new(0),
+        };
+        Ok(Self {
+            engine: toolbox.engine(),
+            plugin: toolbox.plugin(tool).ok_or_else(gone)?,
+            limits: &host.limits,
+            cancel: &host.cancel,
+            attempt,
+            key: host.journal.key(run, step.seq),
+            session: run.session.to_string(),
+            grants: grants(run, step.planned.effect, network),
+            clock_ms,
+            timeout: tool
+                .descriptor
+                .timeout_ms
+                .map_or(DEFAULT_TIMEOUT, |ms| Duration::from_millis(u64::from(ms))),
+            observer: Arc::new(observer),
+            step: step.clone(),
+        })
+    }
+
+    /// The step's number.
+    pub(super) fn seq(&self) -> u64 {
+        self.step.seq
+    }
+
+    /// Run it, on this thread.
+    pub(super) fn run(&self) -> CallEnd {
+        self.engine.invoke(
+            self.plugin,
+            &CallRequest {
+                tool: &self.step.planned.name,
+                args: &self.step.planned.args.to_string(),
+                grants: &self.grants,
+                context: CallContext {
+                    idempotency_key: &self.key.to_string(),
+                    attempt: self.attempt,
+                    session: &self.session,
+                    receipt: self.step.receipt.as_deref(),
+                },
+                seed: self.key.seed(),
+                clock_ms: self.clock_ms,
+                timeout: self.timeout,
+                limits: self.limits,
+                observer: &self.observer,
+                cancel: self.cancel,
+            },
+        )
+    }
+}
+
+fn grants(run: &Run, class: EffectClass, network: Network) -> Grants {
+    let mut grants = match &run.workspace {
+        Some(directory) => Grants::workspace(class, directory),
+        None => Grants { class, ..Grants::nothing() },
+    };
+    grants.network = network == Network::Open;
+    grants
+}
+
+/// Takes what a call tells while it runs.
+struct StepObserver {
+    journal: Arc<Journal>,
+    watcher: Arc<dyn Watcher>,
+    boundaries: Arc<dyn Boundaries>,
+    run: RunId,
+    seq: u64,
+    attempt: u32,
+    receipts: AtomicU32,
+}
+
+impl CallObserver for StepObserver {
+    fn log(&self, level: LogLevel, message: &str) {
+        self.watcher.log(self.seq, level, message);
+    }
+
+    fn progress(&self, done: u64, total: Option<u64>, message: &str) {
+        self.watcher.progress(self.seq, done, total, message);
+    }
+
+    fn checkpoint(&self, receipt: &[u8]) -> Result<(), String> {
+        let event = StepEvent::Receipt(Receipt {
+            attempt: self.attempt,
+            number: self.receipts.fetch_add(1, Ordering::Relaxed),
+            bytes: receipt.to_vec(),
+        });
+        let op = Op::Step { run: self.run, seq: self.seq, event };
+        self.journal.commit(vec![op], Durability::Durable).map_err(|error| error.to_string())?;
+        let point = KillPoint { seq: self.seq, boundary: Boundary::AfterReceipt };
+        if self.boundaries.armed() == Some(point) {
+            self.boundaries.reached(point);
+        }
+        Ok(())
+    }
+}

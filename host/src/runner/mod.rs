@@ -1,0 +1,289 @@
+//! The runner: takes a run from its last record to its end, or to a question.
+//!
+//! A run is read, not replayed: its head record says what comes next, and the steps of the batch under way say how far
+//! each of them is. Every change goes through the [outbox](outbox), which decides what commits together.
+
+mod batch;
+mod create;
+mod execute;
+mod outbox;
+mod own_step;
+mod plan;
+mod turn;
+mod wait;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use deed_journal::{
+    Asked, Clock, CommitError, Criterion, Entropy, Journal, Message, OpenError, Position, ReadError, Run,
+    RunId, RunStatus, Session, SessionId, Step, StepKind, Usage,
+};
+use serde::Serialize;
+
+pub use self::create::{CallOptions, CreateError, Created, RunOptions};
+
+use self::outbox::Outbox;
+use crate::boundary::{Boundaries, Boundary, KillPoint};
+use crate::engine::{CancelToken, Limits};
+use crate::mission::Spec;
+use crate::model::{Model, ModelError};
+use crate::policy::Snapshot;
+use crate::toolbox::{Scope, Toolbox, UnknownPlugin};
+use crate::watch::{Owner, Watcher};
+
+/// Everything a run needs from outside.
+pub struct Host {
+    /// Where everything is recorded.
+    pub journal: Arc<Journal>,
+    /// The tools at hand.
+    pub toolbox: Toolbox,
+    /// The wall clock.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness for identifiers.
+    pub entropy: Arc<dyn Entropy>,
+    /// What crash tests arm.
+    pub boundaries: Arc<dyn Boundaries>,
+    /// Who sees the progress.
+    pub watcher: Arc<dyn Watcher>,
+    /// Who answers questions.
+    pub owner: Arc<dyn Owner>,
+    /// What each call may use up.
+    pub limits: Limits,
+    /// Asks calls to stop.
+    pub cancel: CancelToken,
+}
+
+/// Why a run cannot go on. Its records are as they were at its last commit.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// There is no such run.
+    #[error("there is no run {0}")]
+    NoSuchRun(RunId),
+    /// A record could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A commit failed.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// What is recorded is not what the run would do next.
+    #[error(
+        "run {run} diverges at step {seq}: recorded is {recorded}, and the run would do {expected}; resume it with the deed that began it",
+        run = run.short()
+    )]
+    Divergence {
+        /// The run.
+        run: RunId,
+        /// The step.
+        seq: u64,
+        /// What is recorded.
+        recorded: String,
+        /// What would come next.
+        expected: String,
+    },
+    /// What the run executes is recorded in a form that this version does not know.
+    #[error("what run {run} executes cannot be read: {reason}", run = run.short())]
+    Source {
+        /// The run.
+        run: RunId,
+        /// Why.
+        reason: String,
+    },
+    /// A plugin of the run is not installed any more.
+    #[error(transparent)]
+    UnknownPlugin(#[from] UnknownPlugin),
+    /// An attempt of a step ran on another version of its plugin.
+    #[error(
+        "step {seq} `{tool}` of run {run} began with component {recorded}, which is not installed; install that version and resume",
+        run = run.short()
+    )]
+    ComponentGone {
+        /// The run.
+        run: RunId,
+        /// The step.
+        seq: u64,
+        /// The tool.
+        tool: String,
+        /// The component's digest.
+        recorded: String,
+    },
+    /// The model failed. Resume to ask it again.
+    #[error("step {seq} of run {run}: {source}", run = run.short())]
+    Model {
+        /// The run.
+        run: RunId,
+        /// The step.
+        seq: u64,
+        /// Why.
+        source: ModelError,
+    },
+    /// The start of an attempt could not be marked, so it did not start.
+    #[error("failed to mark the start of step {seq}: {source}; the run is as it was, resume it")]
+    Mark {
+        /// The step.
+        seq: u64,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// The journal could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Envelope {
+    /// The run.
+    pub run: RunId,
+    /// Its transcript.
+    pub session: SessionId,
+    /// Where it stands.
+    pub status: RunStatus,
+    /// The last words of an ended run.
+    pub result: Option<String>,
+    /// What had to be met.
+    pub criteria: Vec<Criterion>,
+    /// What was used.
+    pub usage: Usage,
+    /// The questions that hold it.
+    #[serde(skip)]
+    pub waits: Vec<Asked>,
+}
+
+/// Whether a run goes on.
+enum Flow {
+    On,
+    Waiting,
+}
+
+/// One run on its way.
+pub struct Runner<'h> {
+    host: &'h Host,
+    run: Run,
+    spec: Spec,
+    scope: Scope,
+    model: Option<Box<dyn Model>>,
+    session: Session,
+    transcript: Vec<Message>,
+    outbox: Outbox,
+    /// The policy of the turn under way.
+    policy: Snapshot,
+    /// The steps of the batch under way.
+    batch: Vec<Step>,
+}
+
+impl<'h> Runner<'h> {
+    /// Load a run to take it on. Writes nothing.
+    pub fn load(host: &'h Host, id: RunId) -> Result<Self, RunError> {
+        let reader = host.journal.read();
+        let run = reader.run(id)?.ok_or(RunError::NoSuchRun(id))?;
+        let unreadable = |reason: String| RunError::Source { run: id, reason };
+        let source = reader.run_source(id)?.ok_or_else(|| unreadable("it is missing".to_owned()))?;
+        let spec: Spec = serde_json::from_value(source).map_err(|error| unreadable(error.to_string()))?;
+        let session = reader
+            .session(run.session)?
+            .ok_or_else(|| unreadable(format!("its session {} is missing", run.session)))?;
+        let transcript = reader.transcript(run.session)?;
+        let batch = match run.position {
+            Position::Batch { first, last, .. } => (first..=last)
+                .map(|seq| {
+                    reader.step(id, seq)?.ok_or_else(|| unreadable(format!("its step {seq} is missing")))
+                })
+                .collect::<Result<_, _>>()?,
+            _ => Vec::new(),
+        };
+        Ok(Self {
+            scope: host.toolbox.scope(spec.tools())?,
+            model: match &spec {
+                Spec::Mission(mission) => Some(crate::model::of(&mission.model)),
+                Spec::Batch(_) => None,
+            },
+            policy: Snapshot::of(&spec),
+            host,
+            outbox: Outbox::new(&run),
+            run,
+            spec,
+            session,
+            transcript,
+            batch,
+        })
+    }
+
+    /// Put another model in the place of the mission's own, such as one that also writes a log.
+    #[must_use]
+    pub fn map_model(mut self, map: impl FnOnce(Box<dyn Model>) -> Box<dyn Model>) -> Self {
+        self.model = self.model.map(map);
+        self
+    }
+
+    /// Take the run on until it ends or waits. An ended run is returned as it is.
+    pub fn drive(mut self) -> Result<Envelope, RunError> {
+        if !self.run.status.has_ended() {
+            self.run.status = RunStatus::Running;
+        }
+        loop {
+            let flow = match self.run.position {
+                Position::Setup => self.setup()?,
+                Position::Turn { seq } => self.turn(seq)?,
+                Position::Batch { first, last, .. } => self.batch(first, last)?,
+                Position::End => break,
+            };
+            if matches!(flow, Flow::Waiting) {
+                break;
+            }
+        }
+        self.envelope()
+    }
+
+    fn envelope(self) -> Result<Envelope, RunError> {
+        let waits = self.host.journal.read().waits(self.run.id)?;
+        Ok(Envelope {
+            run: self.run.id,
+            session: self.run.session,
+            status: self.run.status,
+            result: self.run.result,
+            criteria: self.run.criteria,
+            usage: self.run.usage,
+            waits: waits.into_iter().filter(|wait| wait.answer.is_none()).map(|wait| wait.asked).collect(),
+        })
+    }
+
+    /// End the run. Durable when this returns.
+    fn end(&mut self, status: RunStatus, result: Option<String>) -> Result<Flow, RunError> {
+        self.run.status = status;
+        self.run.result = result;
+        self.run.position = Position::End;
+        self.commit_durably()?;
+        Ok(Flow::On)
+    }
+
+    fn workspace(&self) -> Option<PathBuf> {
+        self.run.workspace.as_ref().map(PathBuf::from)
+    }
+
+    fn show(&self, seq: u64, kind: StepKind, name: &str) {
+        self.host.watcher.step(self.run.usage.turns, seq, kind, name);
+    }
+
+    /// The step at `seq` comes next. When a crash test armed one of its boundaries, everything before it is settled
+    /// first, as it is in every run that has the time.
+    fn approach(&mut self, seq: u64) -> Result<(), RunError> {
+        if self.host.boundaries.armed().is_some_and(|point| point.seq == seq) {
+            self.commit_durably()?;
+        }
+        Ok(())
+    }
+
+    /// The run crosses a boundary. `AfterCommit` means durably.
+    fn reached(&mut self, seq: u64, boundary: Boundary) -> Result<(), RunError> {
+        let point = KillPoint { seq, boundary };
+        if self.host.boundaries.armed() == Some(point) {
+            if boundary == Boundary::AfterCommit {
+                self.commit_durably()?;
+                self.host.journal.sync()?;
+            }
+            self.host.boundaries.reached(point);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! The outbox: what has happened in memory and is not committed yet, and how it must be committed.
+//!
+//! The commit plan in one place. An operation waits here for the next commit that is due anyway: the intent of the next
+//! effectful call, the next model request, the end. What may not wait that long is urgent.
+
+use deed_journal::{Durability, MessageBody, Op, Run, StepEvent};
+
+use super::{RunError, Runner};
+
+/// Operations on their way to the journal.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    ops: Vec<Op>,
+    /// They must be durable before anything else executes: a batch that was planned, the outcome of a non-idempotent call.
+    urgent: bool,
+    /// The run's head record as the journal has it.
+    committed: Run,
+}
+
+impl Outbox {
+    pub(super) fn new(committed: &Run) -> Self {
+        Self { ops: Vec::new(), urgent: false, committed: committed.clone() }
+    }
+}
+
+impl Runner<'_> {
+    /// Add an event to a step, in the journal with the next commit.
+    pub(super) fn push_event(&mut self, seq: u64, event: StepEvent) {
+        self.outbox.ops.push(Op::Step { run: self.run.id, seq, event });
+    }
+
+    pub(super) fn push(&mut self, op: Op) {
+        self.outbox.ops.push(op);
+    }
+
+    /// Extend the transcript, in the journal with the next commit.
+    pub(super) fn tell(&mut self, messages: Vec<MessageBody>) {
+        if messages.is_empty() {
+            return;
+        }
+        let base = self.session.revision;
+        let extended = self.session.extend(&messages);
+        self.transcript.extend(extended);
+        self.outbox.ops.push(Op::Append { session: self.run.session, base, messages });
+    }
+
+    /// What waits here must be durable before anything else executes.
+    pub(super) fn make_urgent(&mut self) {
+        self.outbox.urgent = true;
+    }
+
+    /// Something that needs no commit of its own is about to execute: let what waits here go as it may, riding unless it
+    /// is urgent.
+    pub(super) fn release(&mut self) -> Result<(), RunError> {
+        let durability = if self.outbox.urgent { Durability::Durable } else { Durability::Riding };
+        self.commit(durability)
+    }
+
+    /// Commit what waits here; it and everything before it is durable when this returns. Without anything new this
+    /// costs a sync only if something still rides.
+    pub(super) fn commit_durably(&mut self) -> Result<(), RunError> {
+        self.commit(Durability::Durable)
+    }
+
+    fn commit(&mut self, durability: Durability) -> Result<(), RunError> {
+        let mut ops = std::mem::take(&mut self.outbox.ops);
+        self.outbox.urgent = false;
+        if self.run != self.outbox.committed {
+            ops.push(Op::UpdateRun(Box::new(self.run.clone())));
+            self.outbox.committed = self.run.clone();
+        }
+        if ops.is_empty() && durability == Durability::Riding {
+            return Ok(());
+        }
+        Ok(self.host.journal.commit(ops, durability)?)
+    }
+}

@@ -1,0 +1,145 @@
+//! Planning a batch: every call gets its number, its class and its decision before the first one executes.
+
+use deed_journal::{
+    Digest, EffectClass, EffectState, Planned, Step, StepError, StepEvent, StepKind, WaitKind,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::Runner;
+use crate::engine::Engine;
+use crate::host_tools::{self, HostTool};
+use crate::mission::{Call, Network};
+use crate::policy::Decision;
+use crate::toolbox::Tool;
+
+/// The arguments of a wait step: the question.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Question {
+    pub(super) kind: WaitKind,
+    pub(super) question: String,
+    pub(super) options: Vec<String>,
+}
+
+/// The options of an approval.
+pub(super) const APPROVE: &str = "approve";
+/// See [`APPROVE`].
+pub(super) const DENY: &str = "deny";
+
+impl Runner<'_> {
+    /// Plan the steps of `calls`, from `first` on, in call order: a question that a call needs first and the clock
+    /// reading that goes with its answer are numbered too, so that a crash cannot change any number. Returns the calls'
+    /// ids.
+    pub(super) fn plan_calls(&mut self, first: u64, calls: &[Call]) -> Vec<String> {
+        self.batch.clear();
+        let mut ids = Vec::with_capacity(calls.len());
+        for call in calls {
+            let (mut planned, question) = self.plan_call(call);
+            if let Some(question) = question {
+                let args = serde_json::to_value(question).expect("a question has text keys only");
+                self.plan_step(first, own(StepKind::Wait, &call.tool, args, planned.planned_ms));
+                self.plan_step(first, own(StepKind::Now, "answered_at", json!({}), planned.planned_ms));
+            }
+            let seq = first + self.batch.len() as u64;
+            let id = format!("{}-{seq}", self.run.id.short());
+            planned.call = Some(id.clone());
+            ids.push(id);
+            self.plan_step(first, planned);
+        }
+        ids
+    }
+
+    fn plan_step(&mut self, first: u64, planned: Planned) {
+        let seq = first + self.batch.len() as u64;
+        self.push_event(seq, StepEvent::Planned(planned.clone()));
+        self.batch.push(Step::new(seq, planned));
+    }
+
+    /// One call, and the question that it needs answered first.
+    fn plan_call(&self, call: &Call) -> (Planned, Option<Question>) {
+        let planned_ms = self.host.clock.now_ms();
+        let mut planned = own(StepKind::ToolCall, &call.tool, call.input.clone(), planned_ms);
+        let toolbox = &self.host.toolbox;
+        let tool = match toolbox.check(&self.scope, &call.tool, &call.input) {
+            Ok(tool) => tool,
+            Err(error) => {
+                planned.refused = Some(error);
+                return (planned, None);
+            }
+        };
+        planned.component = toolbox.component(tool);
+        planned.effect =
+            effective_class(toolbox.engine(), toolbox.plugin(tool), tool, call, self.policy.network);
+        if tool.host_tool() == Some(HostTool::AskOwner) {
+            return match host_tools::question(&call.input) {
+                Ok((question, options)) => {
+                    (planned, Some(Question { kind: WaitKind::Question, question, options }))
+                }
+                Err(error) => {
+                    planned.refused = Some(error);
+                    (planned, None)
+                }
+            };
+        }
+        let question = match self.policy.decide(&call.tool, &call.input) {
+            (Decision::Allow, _) => None,
+            (Decision::Ask, _) => Some(approval(&planned)),
+            (Decision::Deny, rule) => {
+                let rule = serde_json::to_string(&rule).expect("a rule has text keys only");
+                planned.refused = Some(StepError {
+                    kind: "denied".to_owned(),
+                    message: format!("the policy denies this call of `{}`: {rule}", call.tool),
+                    effect: EffectState::NotApplied,
+                });
+                None
+            }
+        };
+        (planned, question)
+    }
+}
+
+/// The class of a call: what the tool declares, narrowed by its `refine`, raised where a grant reaches further.
+fn effective_class(
+    engine: &Engine,
+    plugin: Option<&crate::engine::Plugin>,
+    tool: &Tool,
+    call: &Call,
+    network: Network,
+) -> EffectClass {
+    let declared = tool.descriptor.effect;
+    let refined = match plugin {
+        Some(plugin) if tool.descriptor.traits.refines => {
+            engine.refine(plugin, &call.tool, &call.input.to_string()).map(|plan| plan.effect)
+        }
+        _ => None,
+    };
+    let class = refined.map_or(declared, |refined| refined.min(declared));
+    // What a command does on an open network, nobody can promise to be the same twice.
+    if network == Network::Open && class.is_effectful() && tool.descriptor.traits.open_world {
+        return EffectClass::NonIdempotent;
+    }
+    class
+}
+
+fn approval(planned: &Planned) -> Question {
+    Question {
+        kind: WaitKind::Approval,
+        question: format!("May `{}` ({}) run with {}?", planned.name, planned.effect, planned.args),
+        options: vec![APPROVE.to_owned(), DENY.to_owned()],
+    }
+}
+
+fn own(kind: StepKind, name: &str, args: Value, planned_ms: u64) -> Planned {
+    Planned {
+        kind,
+        name: name.to_owned(),
+        effect: EffectClass::Pure,
+        contained: false,
+        component: None,
+        args_digest: Digest::of_json(&args),
+        args,
+        call: None,
+        refused: None,
+        planned_ms,
+    }
+}

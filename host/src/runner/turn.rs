@@ -1,0 +1,145 @@
+//! Setup and turns: what surrounds the batches of a run.
+
+use deed_journal::{EffectClass, MessageBody, Position, Role, RunStatus, StepKind, ToolCall};
+use serde_json::json;
+
+use super::own_step::{OwnStep, OwnValue};
+use super::{Flow, RunError, Runner};
+use crate::boundary::Boundary;
+use crate::mission::{Call, Spec};
+use crate::model::{ModelAnswer, ModelRequest};
+use crate::policy::Snapshot;
+use crate::workspace;
+
+/// The first setup step: what the model is told before anything else.
+pub(super) const PREFIX: OwnStep =
+    OwnStep { seq: 1, kind: StepKind::Setup, name: "prefix", effect: EffectClass::Pure };
+
+/// The second one, in a git workspace: the branch that the run works on.
+pub(super) const GIT_BRANCH: OwnStep =
+    OwnStep { seq: 2, kind: StepKind::Setup, name: "git_branch", effect: EffectClass::Idempotent };
+
+impl Runner<'_> {
+    /// The setup steps. They were planned when the run was created.
+    pub(super) fn setup(&mut self) -> Result<Flow, RunError> {
+        let prefix = self.own_step(&PREFIX, |runner| Ok(json!({ "system": runner.system_prefix() })))?;
+        self.reached(PREFIX.seq, Boundary::AfterCommit)?;
+        let mut seq = PREFIX.seq + 1;
+        if self.run.git {
+            let branch = format!("deed/{}", self.run.id.short());
+            self.own_step(&GIT_BRANCH, |runner| {
+                let Some(directory) = runner.workspace() else { return Ok(json!({ "branch": branch })) };
+                match workspace::enter_branch(&directory, &branch) {
+                    Ok(()) => Ok(json!({ "branch": branch })),
+                    // The run goes on where HEAD is; the record says why there is no branch.
+                    Err(error) => Ok(json!({ "branch": null, "error": error.message() })),
+                }
+            })?;
+            self.reached(GIT_BRANCH.seq, Boundary::AfterCommit)?;
+            seq = GIT_BRANCH.seq + 1;
+        }
+        let system = prefix.value["system"].as_str().unwrap_or_default().to_owned();
+        let mut messages = vec![MessageBody::text(Role::System, system)];
+        if let Spec::Mission(mission) = &self.spec {
+            messages.push(MessageBody::text(Role::User, mission.objective.clone()));
+        }
+        self.tell(messages);
+        self.run.position = Position::Turn { seq };
+        Ok(Flow::On)
+    }
+
+    fn system_prefix(&self) -> String {
+        let mut text = String::from(
+            "You work in a workspace through tools. Paths are relative to the workspace. Every call is recorded; a call that a crash interrupted is settled before you see its result.",
+        );
+        if !self.run.criteria.is_empty() {
+            text.push_str("\nCriteria, to be met before `finish`:");
+            for known in &self.run.criteria {
+                text.push_str("\n- ");
+                text.push_str(&known.criterion);
+            }
+        }
+        text
+    }
+
+    /// One turn: the policy in force, the model's answer (a batch has it given), the plan of its calls.
+    pub(super) fn turn(&mut self, seq: u64) -> Result<Flow, RunError> {
+        let policy = OwnStep { seq, kind: StepKind::Policy, name: "snapshot", effect: EffectClass::Pure };
+        let taken = self.own_step(&policy, |runner| {
+            let snapshot = Snapshot::of(&runner.spec);
+            Ok(serde_json::to_value(snapshot).expect("a policy has text keys only"))
+        })?;
+        self.reached(seq, Boundary::AfterCommit)?;
+        self.policy = serde_json::from_value(taken.value).map_err(|error| RunError::Source {
+            run: self.run.id,
+            reason: format!("the policy of step {seq} is not readable: {error}"),
+        })?;
+        match &self.spec {
+            Spec::Batch(batch) => {
+                let calls = batch.calls.clone();
+                self.start_batch(seq + 1, String::new(), Role::User, &calls)
+            }
+            Spec::Mission(_) => self.ask_model(seq + 1),
+        }
+    }
+
+    fn ask_model(&mut self, seq: u64) -> Result<Flow, RunError> {
+        let model = self.model.take().expect("a mission has a model");
+        let own =
+            OwnStep { seq, kind: StepKind::ModelCall, name: model.name(), effect: EffectClass::Idempotent };
+        let answered = self.own_step(&own, |runner| {
+            let tools = runner.host.toolbox.descriptors(&runner.scope);
+            let request =
+                ModelRequest { run: runner.run.id, seq, messages: &runner.transcript, tools: &tools };
+            let answer = model.respond(&request).map_err(|source| RunError::Model {
+                run: runner.run.id,
+                seq,
+                source,
+            })?;
+            Ok(serde_json::to_value(answer).expect("an answer has text keys only"))
+        });
+        self.model = Some(model);
+        let OwnValue { value, attempt, recorded } = answered?;
+        debug_assert!(!recorded, "the answer commits with the position that follows it");
+        let answer: ModelAnswer = serde_json::from_value(value).map_err(|error| RunError::Source {
+            run: self.run.id,
+            reason: format!("the answer of step {seq} is not readable: {error}"),
+        })?;
+        self.run.usage.turns += 1;
+        self.run.usage.calls += answer.calls.len() as u64;
+        self.run.usage.repeated_model_calls += u64::from(attempt - 1);
+        let flow = if answer.calls.is_empty() {
+            self.tell(vec![MessageBody::text(Role::Assistant, answer.text.clone())]);
+            let result = if answer.text.is_empty() { None } else { Some(answer.text) };
+            self.end(RunStatus::Partial, result)?
+        } else {
+            self.start_batch(seq + 1, answer.text, Role::Assistant, &answer.calls)?
+        };
+        self.reached(seq, Boundary::AfterCommit)?;
+        Ok(flow)
+    }
+
+    /// Plan the calls that `role` asks for, and put them into the transcript.
+    fn start_batch(
+        &mut self,
+        first: u64,
+        text: String,
+        role: Role,
+        calls: &[Call],
+    ) -> Result<Flow, RunError> {
+        if calls.is_empty() {
+            return self.end(RunStatus::Done, None);
+        }
+        let ids = self.plan_calls(first, calls);
+        let calls = calls
+            .iter()
+            .zip(ids)
+            .map(|(call, id)| ToolCall { id, tool: call.tool.clone(), input: call.input.clone() })
+            .collect();
+        self.tell(vec![MessageBody { role, text, calls, result: None }]);
+        let last = first + self.batch.len() as u64 - 1;
+        self.run.position = Position::Batch { first, last, untold: first };
+        self.make_urgent();
+        Ok(Flow::On)
+    }
+}

@@ -1,0 +1,252 @@
+//! The tools at hand: those of the loaded plugins, and the host's own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
+
+use deed_journal::{Digest, EffectState, StepError};
+use serde_json::Value;
+
+use crate::engine::{Engine, LoadError, Plugin, ToolDescriptor};
+use crate::host_tools::{HOST_PLUGIN, HostTool};
+
+/// A component that may become a plugin.
+#[derive(Debug, Clone)]
+pub struct PluginSource {
+    /// The plugin's name.
+    pub name: String,
+    /// The component.
+    pub bytes: std::borrow::Cow<'static, [u8]>,
+}
+
+/// A component that did not become one. The others work all the same.
+#[derive(Debug, thiserror::Error)]
+#[error("plugin `{name}` is refused: {reason}")]
+pub struct RefusedPlugin {
+    /// The plugin's name.
+    pub name: String,
+    /// Why.
+    pub reason: RefusalReason,
+}
+
+/// Why a component did not become a plugin.
+#[derive(Debug, thiserror::Error)]
+pub enum RefusalReason {
+    /// It cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// Another plugin has a tool of this name.
+    #[error("its tool `{tool}` has the name of a tool of plugin `{other}`")]
+    NameTaken {
+        /// The tool.
+        tool: String,
+        /// Whose it is already.
+        other: String,
+    },
+}
+
+/// A list of plugins names one that is not there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no plugin `{name}`: expected any of {}", known.join(", "))]
+pub struct UnknownPlugin {
+    name: String,
+    known: Vec<String>,
+}
+
+/// One tool.
+pub struct Tool {
+    /// As models see it.
+    pub descriptor: ToolDescriptor,
+    source: Source,
+    schema: OnceLock<Option<jsonschema::Validator>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Host(HostTool),
+    Plugin(usize),
+}
+
+impl Tool {
+    fn new(descriptor: ToolDescriptor, source: Source) -> Self {
+        Self { descriptor, source, schema: OnceLock::new() }
+    }
+
+    /// Which of the host's own tools it is, if it is one.
+    pub fn host_tool(&self) -> Option<HostTool> {
+        match self.source {
+            Source::Host(tool) => Some(tool),
+            Source::Plugin(_) => None,
+        }
+    }
+
+    /// Why `args` do not fit the input schema, if they do not: each place, and what is wrong there.
+    fn misfit(&self, args: &Value) -> Option<String> {
+        if !args.is_object() {
+            return Some(format!("expected an object, got {args}"));
+        }
+        let schema =
+            self.schema.get_or_init(|| jsonschema::validator_for(&self.descriptor.input_schema).ok());
+        // A schema that is no schema constrains nothing; the tool itself still checks what it reads.
+        let misfits: Vec<_> = schema
+            .as_ref()?
+            .iter_errors(args)
+            .map(|error| match error.instance_path().as_str() {
+                "" => error.to_string(),
+                path => format!("at `{path}`: {error}"),
+            })
+            .collect();
+        if misfits.is_empty() { None } else { Some(misfits.join("; ")) }
+    }
+}
+
+/// The tools at hand.
+pub struct Toolbox {
+    engine: Arc<Engine>,
+    plugins: Vec<Plugin>,
+    refused: Vec<RefusedPlugin>,
+    tools: BTreeMap<String, Tool>,
+}
+
+impl Toolbox {
+    /// Load plugins, several at a time. One that cannot be loaded is refused by name; the others work.
+    pub fn load(engine: Arc<Engine>, sources: &[PluginSource]) -> Self {
+        let loaded: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = sources
+                .iter()
+                .map(|source| scope.spawn(|| engine.load(&source.name, &source.bytes)))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("loading a component ends with a value"))
+                .collect()
+        });
+        let mut toolbox = Self { engine, plugins: Vec::new(), refused: Vec::new(), tools: BTreeMap::new() };
+        for tool in HostTool::ALL {
+            let name = tool.name().to_owned();
+            toolbox.tools.insert(name, Tool::new(tool.descriptor(), Source::Host(tool)));
+        }
+        for (source, plugin) in sources.iter().zip(loaded) {
+            let added = plugin.map_err(RefusalReason::from).and_then(|plugin| toolbox.add(plugin));
+            if let Err(reason) = added {
+                toolbox.refused.push(RefusedPlugin { name: source.name.clone(), reason });
+            }
+        }
+        toolbox
+    }
+
+    fn add(&mut self, plugin: Plugin) -> Result<(), RefusalReason> {
+        for tool in plugin.tools() {
+            if let Some(other) = self.tools.get(&tool.name) {
+                let other = self.plugin_of(other).to_owned();
+                return Err(RefusalReason::NameTaken { tool: tool.name.clone(), other });
+            }
+        }
+        for tool in plugin.tools() {
+            let source = Source::Plugin(self.plugins.len());
+            self.tools.insert(tool.name.clone(), Tool::new(tool.clone(), source));
+        }
+        self.plugins.push(plugin);
+        Ok(())
+    }
+
+    /// The engine that the plugins belong to.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Every tool, by name.
+    pub fn tools(&self) -> impl Iterator<Item = &Tool> {
+        self.tools.values()
+    }
+
+    /// The components that did not become plugins.
+    pub fn refused(&self) -> &[RefusedPlugin] {
+        &self.refused
+    }
+
+    /// The plugin that a tool comes from; none for the host's own.
+    pub fn plugin(&self, tool: &Tool) -> Option<&Plugin> {
+        match tool.source {
+            Source::Host(_) => None,
+            Source::Plugin(index) => self.plugins.get(index),
+        }
+    }
+
+    /// The name of the plugin that a tool comes from.
+    pub fn plugin_of(&self, tool: &Tool) -> &str {
+        self.plugin(tool).map_or(HOST_PLUGIN, Plugin::name)
+    }
+
+    /// The component that a tool's calls run on; none for the host's own.
+    pub fn component(&self, tool: &Tool) -> Option<Digest> {
+        self.plugin(tool).map(Plugin::digest)
+    }
+
+    /// The tools that a run may call: those of `plugins` (all when none) and the host's own.
+    ///
+    /// # Errors
+    /// A name that is neither a plugin nor a refused one.
+    pub fn scope(&self, plugins: Option<&[String]>) -> Result<Scope, UnknownPlugin> {
+        let Some(wanted) = plugins else {
+            return Ok(Scope { names: self.tools.keys().cloned().collect() });
+        };
+        for name in wanted {
+            let loaded = self.plugins.iter().any(|plugin| plugin.name() == name);
+            if !loaded && self.refused.iter().all(|refused| refused.name != *name) {
+                let mut known: Vec<_> =
+                    self.plugins.iter().map(|plugin| format!("`{}`", plugin.name())).collect();
+                known.sort();
+                return Err(UnknownPlugin { name: name.clone(), known });
+            }
+        }
+        let within = |tool: &&Tool| {
+            tool.host_tool().is_some() || wanted.iter().any(|name| name == self.plugin_of(tool))
+        };
+        Ok(Scope { names: self.tools().filter(within).map(|tool| tool.descriptor.name.clone()).collect() })
+    }
+
+    /// The tool `name`, if it is within `scope`.
+    ///
+    /// # Errors
+    /// What can be called in its place, and which plugins were refused.
+    pub fn find(&self, scope: &Scope, name: &str) -> Result<&Tool, StepError> {
+        self.tools.get(name).filter(|_| scope.names.contains(name)).ok_or_else(|| {
+            let known: Vec<_> = scope.names.iter().map(|name| format!("`{name}`")).collect();
+            let mut message = format!("there is no tool `{name}`: expected one of {}", known.join(", "));
+            for refused in &self.refused {
+                message.push_str(&format!("; {refused}"));
+            }
+            StepError { kind: "not-found".to_owned(), message, effect: EffectState::NotApplied }
+        })
+    }
+
+    /// The tool `name`, if `args` fit it. Nothing runs.
+    ///
+    /// # Errors
+    /// An unknown tool, or each argument that does not fit.
+    pub fn check(&self, scope: &Scope, name: &str, args: &Value) -> Result<&Tool, StepError> {
+        let tool = self.find(scope, name)?;
+        match tool.misfit(args) {
+            None => Ok(tool),
+            Some(misfit) => Err(StepError {
+                kind: "invalid-arguments".to_owned(),
+                message: format!("the arguments of `{name}` do not fit: {misfit}"),
+                effect: EffectState::NotApplied,
+            }),
+        }
+    }
+
+    /// The tools of a scope, as a model sees them.
+    pub fn descriptors(&self, scope: &Scope) -> Vec<ToolDescriptor> {
+        self.tools()
+            .filter(|tool| scope.names.contains(&tool.descriptor.name))
+            .map(|tool| tool.descriptor.clone())
+            .collect()
+    }
+}
+
+/// The names of the tools that a run may call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scope {
+    names: BTreeSet<String>,
+}
