@@ -68,7 +68,7 @@ fn a_commit_takes_every_change_but_the_ignored_and_carries_the_key() {
     let head = repository.head().unwrap().peel_to_commit().unwrap();
     assert_eq!(head.message().unwrap(), "Change things\n\nBecause.\n\nDeed-Key: k1\n");
     assert_eq!(head.author().name().unwrap(), "Ada");
-    assert_eq!(head.time().seconds() as u64, CLOCK_MS / 1_000);
+    assert_eq!(head.time().seconds().cast_unsigned(), CLOCK_MS / 1_000);
     let tree = head.tree().unwrap();
     let names: Vec<_> = tree.iter().map(|entry| entry.name().unwrap().to_owned()).collect();
     assert_eq!(names, [".gitignore", "new"]);

@@ -29,9 +29,9 @@ fn bytes_that_are_no_component_are_refused_by_name_and_the_others_work() {
 
 /// A component that imports `imports`, each with one function.
 fn importing(imports: &[&str]) -> Vec<u8> {
-    let imports: String =
-        imports.iter().map(|name| format!(r#"(import "{name}" (instance (export "f" (func))))"#)).collect();
-    wat::parse_str(format!("(component {imports})")).unwrap()
+    let import = |name: &&str| format!(r#"(import "{name}" (instance (export "f" (func))))"#);
+    let imports: Vec<String> = imports.iter().map(import).collect();
+    wat::parse_str(format!("(component {})", imports.join(" "))).unwrap()
 }
 
 #[test]

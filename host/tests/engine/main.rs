@@ -1,6 +1,6 @@
 //! Calls of real components through the engine, one theme a file.
 
-#![allow(missing_docs, reason = "a test's name is its documentation")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod classes;
 mod files;
