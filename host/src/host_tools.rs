@@ -95,7 +95,7 @@ pub(crate) fn question(args: &Value) -> Result<(String, Vec<String>), StepError>
 pub(crate) fn ask_owner(answer: &Answer) -> Output {
     let mut text = format!("the owner answered: {}", answer.option);
     if let Some(more) = &answer.text {
-        text.push_str("\n");
+        text.push('\n');
         text.push_str(more);
     }
     let structured = json!({ "option": answer.option, "text": answer.text });

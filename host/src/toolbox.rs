@@ -109,6 +109,9 @@ pub struct Toolbox {
 
 impl Toolbox {
     /// Load plugins, several at a time. One that cannot be loaded is refused by name; the others work.
+    ///
+    /// # Panics
+    /// If the engine panics while it loads one: a fault of deed itself.
     pub fn load(engine: Arc<Engine>, sources: &[PluginSource]) -> Self {
         let loaded: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> = sources
@@ -214,7 +217,8 @@ impl Toolbox {
             let known: Vec<_> = scope.names.iter().map(|name| format!("`{name}`")).collect();
             let mut message = format!("there is no tool `{name}`: expected one of {}", known.join(", "));
             for refused in &self.refused {
-                message.push_str(&format!("; {refused}"));
+                message.push_str("; ");
+                message.push_str(&refused.to_string());
             }
             StepError { kind: "not-found".to_owned(), message, effect: EffectState::NotApplied }
         })

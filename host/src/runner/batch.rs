@@ -30,7 +30,9 @@ impl<'h> Runner<'h> {
         while let Some(index) = self.batch.iter().position(|step| step.outcome.is_none()) {
             let seq = first + index as u64;
             let step = &self.batch[index];
-            self.show(seq, step.planned.kind, &step.planned.name);
+            if !self.is_pure_call(index) {
+                self.show(seq, step.planned.kind, &step.planned.name);
+            }
             let flow = match step.planned.kind {
                 StepKind::Wait => self.wait_step(index)?,
                 StepKind::Now => self.settle_inline(index)?,
@@ -62,9 +64,8 @@ impl<'h> Runner<'h> {
                 self.run.position = Position::Turn { seq: last + 1 };
                 Ok(Flow::On)
             }
-            RunKind::Batch if all_completed => self.end(RunStatus::Done, None),
+            RunKind::Batch | RunKind::Call if all_completed => self.end(RunStatus::Done, None),
             RunKind::Batch => self.end(RunStatus::Partial, None),
-            RunKind::Call if all_completed => self.end(RunStatus::Done, None),
             RunKind::Call => self.end(RunStatus::Failed, None),
         }
     }
@@ -160,7 +161,11 @@ impl<'h> Runner<'h> {
         // The plan is durable before anything executes.
         self.release()?;
         let executions: Vec<_> = (start..end)
-            .map(|index| Ok((index, self.execution(index, 1)?)))
+            .map(|index| {
+                let step = &self.batch[index];
+                self.show(step.seq, step.planned.kind, &step.planned.name);
+                Ok((index, self.execution(index, 1)?))
+            })
             .collect::<Result<_, RunError>>()?;
         if let [(index, execution)] = &executions[..] {
             let end = execution.run();
@@ -219,10 +224,11 @@ impl<'h> Runner<'h> {
                     let reason = "the process ended before its outcome was recorded".to_owned();
                     return self.reconcile(index, attempt, reason);
                 }
-                Recovery::Answer { attempt } => match self.reconciled(index, attempt)? {
-                    Some(flow) => return Ok(flow),
-                    None => {}
-                },
+                Recovery::Answer { attempt } => {
+                    if let Some(flow) = self.reconciled(index, attempt)? {
+                        return Ok(flow);
+                    }
+                }
             }
             self.approach(seq)?;
             self.reached(seq, Boundary::BeforeIntent)?;
@@ -330,24 +336,20 @@ fn is_finish(step: &Step) -> bool {
 
 /// What came of a call, and whether its effect is known.
 fn result_of(end: CallEnd) -> (StepResult, bool) {
-    let (kind, message, effect) = match end {
+    let (kind, mut message, effect, refusals) = match end {
         CallEnd::Completed(output) => return (StepResult::Completed { value: to_value(&output) }, true),
         CallEnd::Failed(failure) => {
-            let mut message = failure.message;
-            for refusal in &failure.refusals {
-                message.push_str(&format!("\n{refusal}"));
-            }
-            (failure.kind.to_string(), message, failure.effect)
+            (failure.kind.to_string(), failure.message, failure.effect, failure.refusals)
         }
         CallEnd::Aborted(abort) => {
             let effect = if abort.may_have_effect { EffectState::Unknown } else { EffectState::NotApplied };
-            let mut message = abort.message;
-            for refusal in &abort.refusals {
-                message.push_str(&format!("\n{refusal}"));
-            }
-            (abort.reason.to_string(), message, effect)
+            (abort.reason.to_string(), abort.message, effect, abort.refusals)
         }
     };
+    for refusal in refusals {
+        message.push('\n');
+        message.push_str(&refusal.to_string());
+    }
     (StepResult::Failed { error: StepError { kind, message, effect } }, effect != EffectState::Unknown)
 }
 

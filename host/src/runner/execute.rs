@@ -17,7 +17,7 @@ use crate::mission::Network;
 use crate::watch::Watcher;
 
 /// What a call may take when its tool does not say: a build or a test suite of a mid-sized project.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
+const DEFAULT_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Everything one attempt needs.
 pub(super) struct Execution<'h> {

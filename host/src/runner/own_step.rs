@@ -104,18 +104,15 @@ impl Runner<'_> {
         if !step.planned.effect.is_effectful() {
             return Ok(1);
         }
-        let attempt = match Recovery::of(step, self.host.journal.started(self.run.id, step)) {
-            Recovery::Start { attempt } => attempt,
-            _ => {
-                let intent = Intent {
-                    attempt: step.attempt() + 1,
-                    clock_ms: self.host.clock.now_ms(),
-                    marks: self.host.journal.marks_epoch(),
-                };
-                let attempt = intent.attempt;
-                self.record(step, StepEvent::Intent(intent));
-                attempt
-            }
+        let recovery = Recovery::of(step, self.host.journal.started(self.run.id, step));
+        let attempt = if let Recovery::Start { attempt } = recovery {
+            attempt
+        } else {
+            let attempt = step.attempt() + 1;
+            let clock_ms = self.host.clock.now_ms();
+            let marks = self.host.journal.marks_epoch();
+            self.record(step, StepEvent::Intent(Intent { attempt, clock_ms, marks }));
+            attempt
         };
         self.commit_durably()?;
         Ok(attempt)

@@ -17,7 +17,7 @@ use crate::toolbox::Tool;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Question {
     pub(super) kind: WaitKind,
-    pub(super) question: String,
+    pub(super) text: String,
     pub(super) options: Vec<String>,
 }
 
@@ -72,9 +72,7 @@ impl Runner<'_> {
             effective_class(toolbox.engine(), toolbox.plugin(tool), tool, call, self.policy.network);
         if tool.host_tool() == Some(HostTool::AskOwner) {
             return match host_tools::question(&call.input) {
-                Ok((question, options)) => {
-                    (planned, Some(Question { kind: WaitKind::Question, question, options }))
-                }
+                Ok((text, options)) => (planned, Some(Question { kind: WaitKind::Question, text, options })),
                 Err(error) => {
                     planned.refused = Some(error);
                     (planned, None)
@@ -124,7 +122,7 @@ fn effective_class(
 fn approval(planned: &Planned) -> Question {
     Question {
         kind: WaitKind::Approval,
-        question: format!("May `{}` ({}) run with {}?", planned.name, planned.effect, planned.args),
+        text: format!("May `{}` ({}) run with {}?", planned.name, planned.effect, planned.args),
         options: vec![APPROVE.to_owned(), DENY.to_owned()],
     }
 }

@@ -41,7 +41,7 @@ impl Runner<'_> {
     }
 
     fn question_of(&self, step: &Step) -> Result<Asked, RunError> {
-        let Question { kind, question, options } = serde_json::from_value(step.planned.args.clone())
+        let Question { kind, text: question, options } = serde_json::from_value(step.planned.args.clone())
             .map_err(|error| RunError::Source {
                 run: self.run.id,
                 reason: format!("the question of step {} is not readable: {error}", step.seq),
