@@ -1,7 +1,8 @@
 //! Commands.
 
-use std::fs;
-use std::path::Path;
+use std::fs::{self, DirEntry};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use deed::engine::{AbortReason, CallEnd, CancelToken, FailureKind};
 use serde_json::{Value, json};
@@ -55,63 +56,56 @@ fn output_beyond_the_limit_is_cut_and_counted() {
     assert!(kept < 1_000_000, "{kept}");
 }
 
-/// Wait until the process whose id is in `file` is gone, or a zombie: a kill is certain, but not instant.
-fn wait_until_dead(file: &Path) {
-    let pid = fs::read_to_string(file).unwrap();
-    let stat = format!("/proc/{}/stat", pid.trim());
-    let is_zombie = |stat: &str| stat.rsplit(')').next().unwrap().trim_start().starts_with('Z');
-    while fs::read_to_string(&stat).is_ok_and(|stat| !is_zombie(&stat)) {
+/// Wait until no process names `mark` in its arguments or its environment: a kill is certain, but not instant.
+fn wait_until_gone(mark: &str) {
+    let names_it = |file: PathBuf| {
+        fs::read(file).is_ok_and(|bytes| bytes.windows(mark.len()).any(|window| window == mark.as_bytes()))
+    };
+    // A zombie has neither any more.
+    let lives = |process: DirEntry| {
+        let process = process.path();
+        names_it(process.join("cmdline")) || names_it(process.join("environ"))
+    };
+    while fs::read_dir("/proc").unwrap().flatten().any(lives) {
         std::thread::yield_now();
     }
 }
 
-/// Neither the command's own group nor a descendant that made a group of its own is left.
+/// A word that no other process names.
+fn mark(workspace: &Path) -> String {
+    format!("MARK={}", workspace.file_name().unwrap().to_str().unwrap())
+}
+
+/// A command that starts a child, and a descendant in a session of its own, and lasts for ever.
+fn tree(mark: &str) -> String {
+    format!(
+        "export {mark}; sleep 600 & setsid sh -c 'echo started > away; exec sleep 600' & \
+         while ! test -s away; do :; done; echo started > ready; sleep 600"
+    )
+}
+
 #[test]
 fn a_command_out_of_time_is_killed_with_everything_it_started() {
     let workspace = tempfile::tempdir().unwrap();
-    let command = "sleep 600 & echo $! > child; setsid sh -c 'echo $$ > away; exec sleep 600' & \
-                   while ! test -s away; do :; done; echo $$ > shell; sleep 600";
-    let args = json!({"command": command, "timeout_ms": 2_000});
+    let mark = mark(workspace.path());
+    let args = json!({"command": tree(&mark), "timeout_ms": 500});
     let failure = Call::new("shell", "shell", args, workspace.path()).failure();
     assert!(failure.message.contains("time"), "{}", failure.message);
-    for process in ["child", "away", "shell"] {
-        wait_until_dead(&workspace.path().join(process));
-    }
+    wait_until_gone(&mark);
 }
 
+/// Neither the command's own group nor a descendant that made a group of its own is left.
 #[test]
-fn a_background_process_does_not_outlive_the_command_nor_hold_it_up() {
+fn a_cancelled_command_is_killed_with_everything_it_started() {
     let workspace = tempfile::tempdir().unwrap();
-    let outcome = shell("sleep 600 & echo $! > child; echo done", workspace.path());
-    assert_eq!(outcome["stdout"], "done\n");
-    wait_until_dead(&workspace.path().join("child"));
-}
-
-/// The call's own limit ends a command, too, and then the call is over.
-#[test]
-fn a_call_out_of_time_takes_its_command_along() {
-    let workspace = tempfile::tempdir().unwrap();
-    let args = json!({"command": "echo $$ > shell; sleep 600"});
-    let mut call = Call::new("shell", "shell", args, workspace.path());
-    call.timeout = std::time::Duration::from_secs(2);
-    let end = call.run();
-    let CallEnd::Aborted(abort) = end else { panic!("{end:?}") };
-    assert_eq!(abort.reason, AbortReason::Timeout);
-    assert!(abort.may_have_effect);
-    wait_until_dead(&workspace.path().join("shell"));
-}
-
-#[test]
-fn a_cancelled_command_is_killed_and_the_tool_says_so() {
-    let workspace = tempfile::tempdir().unwrap();
+    let mark = mark(workspace.path());
     let cancel = CancelToken::new();
-    let mut call =
-        Call::new("shell", "shell", json!({"command": "echo $$ > shell; sleep 600"}), workspace.path());
+    let mut call = Call::new("shell", "shell", json!({"command": tree(&mark)}), workspace.path());
     call.cancel = cancel.clone();
-    let shell = workspace.path().join("shell");
+    let ready = workspace.path().join("ready");
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !fs::read_to_string(&shell).is_ok_and(|pid| pid.ends_with('\n')) {
+            while !ready.exists() {
                 std::thread::yield_now();
             }
             cancel.cancel();
@@ -119,7 +113,29 @@ fn a_cancelled_command_is_killed_and_the_tool_says_so() {
         let end = call.run();
         assert!(matches!(&end, CallEnd::Failed(_)), "{end:?}");
     });
-    wait_until_dead(&shell);
+    wait_until_gone(&mark);
+}
+
+#[test]
+fn a_background_process_does_not_outlive_the_command_nor_hold_it_up() {
+    let workspace = tempfile::tempdir().unwrap();
+    let mark = mark(workspace.path());
+    let outcome = shell(&format!("export {mark}; sleep 600 & echo done"), workspace.path());
+    assert_eq!(outcome["stdout"], "done\n");
+    wait_until_gone(&mark);
+}
+
+/// The call's own limit ends a command, too, and then the call is over.
+#[test]
+fn a_call_out_of_time_takes_its_command_along() {
+    let workspace = tempfile::tempdir().unwrap();
+    let mark = mark(workspace.path());
+    let mut call = Call::new("shell", "shell", json!({"command": tree(&mark)}), workspace.path());
+    call.timeout = Duration::from_millis(500);
+    let end = call.run();
+    let CallEnd::Aborted(abort) = end else { panic!("{end:?}") };
+    assert_eq!(abort.reason, AbortReason::Timeout);
+    wait_until_gone(&mark);
 }
 
 #[test]

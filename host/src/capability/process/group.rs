@@ -1,8 +1,8 @@
 //! A command and everything it starts: one process group, killed as a whole.
 //!
-//! The host's own death takes the command with it (`PR_SET_PDEATHSIG`); a process of it that made a group of its own is
-//! found among the descendants. One that was orphaned before it made that group is out of sight here; a process namespace
-//! would hold it.
+//! The host's own death takes the command with it (`PR_SET_PDEATHSIG`, which follows the thread that started it: the
+//! call's own, which waits for it); a process of it that made a group of its own is found among the descendants. One
+//! that was orphaned before is out of sight here; a process namespace would hold it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
