@@ -37,8 +37,7 @@ pub struct Mission {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Batch {
-    /// What the calls are for, in words. Default: empty.
-    #[serde(default)]
+    /// What the calls are for, in words.
     pub objective: String,
     /// The directory the tools see, relative to this file. Default: the directory of this file.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -100,7 +100,7 @@ pub enum CommitError {
     #[error("there is no question {0}")]
     NoSuchWait(WaitId),
     /// The option is none of the question's.
-    #[error("`{option}` is no answer to question {id}: expected one of {}", expected.join(", "))]
+    #[error("`{option}` is no answer to question {id}: expected one of `{}`", expected.join("`, `"))]
     NoSuchOption {
         /// The question.
         id: WaitId,

@@ -190,7 +190,7 @@ fn the_first_answer_wins_the_same_again_writes_nothing_a_different_one_is_refuse
         answer: Answer { option: option.into(), text: None, answered_ms: at },
     };
     journal.commit(vec![create(&run), Op::Ask(asked)], Durability::Durable).unwrap();
-    assert!(refused(&journal, answer("maybe", 1)).contains("expected one of yes, no"));
+    assert!(refused(&journal, answer("maybe", 1)).contains("expected one of `yes`, `no`"));
     journal.commit(vec![answer("yes", 1)], Durability::Durable).unwrap();
     let before = journal.read().io_counts();
     journal.commit(vec![answer("yes", 2)], Durability::Durable).unwrap();

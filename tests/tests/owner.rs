@@ -17,7 +17,10 @@ fn at_its_question() -> (Sandbox, Wait) {
 fn the_first_answer_wins() {
     let (sandbox, wait) = at_its_question();
     let first: Value = sandbox.deed(["answer", &wait.wait, "yes"]).run().expect_code(0).json();
-    assert_eq!(first, json!({ "wait": wait.wait, "option": "yes", "text": null, "already": false }));
+    assert_eq!(
+        first,
+        json!({ "wait": wait.wait, "run": wait.run, "option": "yes", "text": null, "already": false })
+    );
 
     let again: Value = sandbox.deed(["answer", &wait.wait, "yes"]).run().expect_code(0).json();
     assert_eq!(again["already"], true);

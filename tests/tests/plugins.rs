@@ -57,14 +57,24 @@ fn c14_a_batch_runs_beside_an_unusable_component() {
 }
 
 #[test]
-fn c14_a_batch_that_asks_for_an_unusable_component_is_refused_with_the_reason() {
+fn c14_a_call_of_an_unusable_component_fails_with_the_reason_and_the_others_work() {
     let batch = json!({
         "objective": "Take an umbrella?",
         "tools": ["fs", "weather"],
-        "calls": [{ "tool": "read_file", "input": { "path": "a.txt" } }]
+        "calls": [
+            { "tool": "forecast", "input": { "town": "Oslo" } },
+            { "tool": "read_file", "input": { "path": "a.txt" } } ]
     });
     let sandbox = Sandbox::with(&batch, &[("a.txt", "alpha\n")]);
     let dir = unusable_plugins(&sandbox);
-    let refused = sandbox.run(None).args(["--tools", dir.to_str().unwrap()]).run().expect_code(2);
-    assert!(refused.stderr.contains("`weather`") && refused.stderr.contains(MISSING), "{refused}");
+    let partial: Envelope =
+        sandbox.run(None).args(["--tools", dir.to_str().unwrap()]).run().expect_code(3).json();
+    let transcript: Vec<Message> = sandbox.deed(["transcript", &partial.run]).run().expect_code(0).json();
+    let results: Vec<_> = transcript.into_iter().filter_map(|message| message.result).collect();
+    let [forecast, read] = &results[..] else { panic!("two results: {results:?}") };
+    assert!(!forecast.ok, "{forecast:?}");
+    for named in ["`forecast`", "`weather`", MISSING] {
+        assert!(forecast.text.contains(named), "{named}: {}", forecast.text);
+    }
+    assert!(read.ok && read.text.contains("alpha"), "{read:?}");
 }

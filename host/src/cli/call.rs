@@ -33,7 +33,7 @@ pub(super) struct CallArgs {
 
 pub(super) fn run(global: &Global, args: &CallArgs) -> Result<Exit> {
     let input: Value = serde_json::from_str(&args.input)
-        .with_context(|| Usage(format!("the arguments `{}` are no JSON", args.input)))?;
+        .with_context(|| Usage(format!("the arguments `{}` of `{}` are no JSON", args.input, args.tool)))?;
     let options = CallOptions {
         call: Call { tool: args.tool.clone(), input },
         workspace: global.workspace.clone().unwrap_or_else(|| PathBuf::from(".")),

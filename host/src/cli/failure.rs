@@ -22,8 +22,12 @@ pub(crate) fn report(error: &anyhow::Error) -> Exit {
 }
 
 fn exit_of(error: &anyhow::Error) -> Exit {
+    // A context is found from the top only, not along the chain.
+    if error.downcast_ref::<Usage>().is_some() {
+        return Exit::Usage;
+    }
     for cause in error.chain() {
-        if cause.is::<Usage>() || cause.is::<MissionError>() {
+        if cause.is::<MissionError>() {
             return Exit::Usage;
         }
         if let Some(open) = cause.downcast_ref::<OpenError>() {

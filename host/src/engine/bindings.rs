@@ -27,7 +27,7 @@ pub(crate) mod probing {
     });
 }
 
-use deed::tool::types as wit;
+use self::deed::tool::types as wit;
 
 /// The interfaces a component exports, as its bytes name them.
 pub(crate) const TOOLS_EXPORT: &str = "deed:tool/tools@0.1.0";
