@@ -1,5 +1,5 @@
 //! What the host gives to a call. One file per capability, each with the same five parts: a context (the state of one
-//! call), its builder, a view (how the engine's store reaches the context), the policy hook (always a [`Gate`]), and
+//! call), its builder, a view (how the engine's store reaches the context), the policy hook (always a `Gate`), and
 //! `add_to_linker`.
 //!
 //! A capability knows the workspace and the gate. It does not know the journal, the runner, or which tool is running

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::fs::File;
 
-use wasmtime::Trap;
 use wasmtime::component::ResourceTableError;
+use wasmtime::{PoolConcurrencyLimitError, Trap};
 use wasmtime_wasi::I32Exit;
 
 use super::bindings::NotJson;
@@ -156,10 +156,12 @@ fn faulted_below_start(error: &wasmtime::Error) -> bool {
     })
 }
 
-/// An end that is no trap of the component: a bound of a host call, or no room for another instance.
+/// An end that is no trap of the component: no room for another instance, or a bound of a host call. wasmtime has no
+/// public type for the latter.
 fn host_reason(error: &wasmtime::Error) -> AbortReason {
-    let text = format!("{error:#}");
-    if text.contains("fuel") || text.contains("too large") || text.contains("maximum") {
+    if error.is::<PoolConcurrencyLimitError>() {
+        AbortReason::Host
+    } else if error.root_cause().to_string().contains("fuel") {
         AbortReason::ResourceLimit
     } else {
         AbortReason::Trap
