@@ -4,7 +4,7 @@
 
 use std::{fs, path::PathBuf};
 
-use deed_tests::{CallReply, Envelope, Sandbox, ToolRow};
+use deed_tests::{CallReply, Envelope, Message, Sandbox, ToolRow};
 use serde_json::json;
 
 /// What the second of the two needs and no host has.

@@ -31,7 +31,7 @@ use self::output::Format;
 ///
 /// Exit codes: 0 done, 1 failed, 2 usage, 3 partial, 4 waiting for an answer, 5 journal in use, 6 journal damaged.
 #[derive(Debug, Parser)]
-#[command(name = "deed", version, arg_required_else_help = true)]
+#[command(name = "deed", version, arg_required_else_help = true, args_override_self = true)]
 struct Cli {
     #[command(flatten)]
     global: Global,

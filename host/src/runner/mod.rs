@@ -1,7 +1,7 @@
 //! The runner: takes a run from its last record to its end, or to a question.
 //!
 //! A run is read, not replayed: its head record says what comes next, and the steps of the batch under way say how far
-//! each of them is. Every change goes through the [outbox](outbox), which decides what commits together.
+//! each of them is. Every change goes through the outbox, which decides what commits together.
 
 mod batch;
 mod create;
