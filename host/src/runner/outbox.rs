@@ -11,7 +11,8 @@ use super::{RunError, Runner};
 #[derive(Debug)]
 pub(super) struct Outbox {
     ops: Vec<Op>,
-    /// They must be durable before anything else executes: a batch that was planned, the outcome of a non-idempotent call.
+    /// They must be durable before anything else executes: a batch that was planned, the outcome of a non-idempotent call,
+    /// an answer of the owner.
     urgent: bool,
     /// The run's head record as the journal has it.
     committed: Run,

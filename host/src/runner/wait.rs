@@ -138,6 +138,8 @@ impl Runner<'_> {
         self.run.status = RunStatus::Running;
         let answer = Answer { option: reply.option, text: reply.text, answered_ms: self.host.clock.now_ms() };
         self.push(Op::Answer { id, answer: answer.clone() });
+        // What it allows may be pure, and nobody is asked again because a process died over it.
+        self.make_urgent();
         Ok(Some(answer))
     }
 }
