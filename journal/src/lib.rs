@@ -38,9 +38,14 @@
 mod base64_bytes;
 mod commit;
 mod effect;
+#[cfg(feature = "test-support")]
+mod fault;
 mod id;
 mod journal;
 mod marks;
+mod medium;
+#[cfg(feature = "test-support")]
+mod memory_store;
 mod open;
 mod reader;
 mod record;
@@ -51,6 +56,8 @@ mod session;
 mod source;
 mod step;
 mod storage;
+#[cfg(feature = "test-support")]
+pub mod test_support;
 mod wait;
 mod writer;
 

@@ -15,6 +15,7 @@ use redb::{
     WriteTransaction,
 };
 
+use crate::medium::{IfHeld, LockMode, LockRange, Medium};
 use crate::storage::{Durability, IoCounts, Snapshot, Storage, StorageError, Transaction};
 
 /// What commits together lies together: one table, whose keys begin with the run or the session.
@@ -40,8 +41,8 @@ pub(crate) fn check(path: &Path) -> Result<(), StorageError> {
     if start.is_empty() || start == MAGIC { Ok(()) } else { Err(StorageError::NotAStore) }
 }
 
-/// A store in a redb file.
-pub(crate) struct RedbStore {
+/// A store in a redb file, or on another medium.
+pub struct RedbStore {
     handle: Handle,
     counters: Arc<Counters>,
 }
@@ -53,22 +54,36 @@ enum Handle {
 
 impl RedbStore {
     /// Open for writing, creating the file if it is missing. Repairs after a crash.
-    pub(crate) fn open(path: &Path) -> Result<Self, StorageError> {
+    pub fn open(path: &Path) -> Result<Self, StorageError> {
         let file = owner_only().create(true).open(path).map_err(StorageError::Io)?;
+        Self::open_medium(file_medium(file)?)
+    }
+
+    /// Open a cleanly closed file for reading, beside other readers. Writes nothing.
+    pub fn open_read_only(path: &Path) -> Result<Self, StorageError> {
+        let file = OpenOptions::new().read(true).open(path).map_err(StorageError::Io)?;
+        Self::open_medium_read_only(file_medium(file)?)
+    }
+
+    /// Open `medium` for writing, creating the store if it is empty. Repairs after a crash.
+    pub fn open_medium(medium: Box<dyn Medium>) -> Result<Self, StorageError> {
         let counters = Arc::new(Counters::default());
-        let backend = Counting::new(file, &counters)?;
+        let backend = Counting { medium, counters: Arc::clone(&counters) };
         let database = builder().create_with_backend(backend).map_err(database_error)?;
         Ok(Self { handle: Handle::Writer(database), counters })
     }
 
-    /// Open a cleanly closed file for reading, beside other readers. Writes nothing.
-    pub(crate) fn open_read_only(path: &Path) -> Result<Self, StorageError> {
-        let file = OpenOptions::new().read(true).open(path).map_err(StorageError::Io)?;
+    /// Open `medium`, whose store was closed cleanly, for reading. Writes nothing.
+    pub fn open_medium_read_only(medium: Box<dyn Medium>) -> Result<Self, StorageError> {
         let counters = Arc::new(Counters::default());
-        let backend = Counting::new(file, &counters)?;
+        let backend = Counting { medium, counters: Arc::clone(&counters) };
         let database = builder().open_read_only_with_backend(backend).map_err(database_error)?;
         Ok(Self { handle: Handle::Reader(database), counters })
     }
+}
+
+fn file_medium(file: File) -> Result<Box<dyn Medium>, StorageError> {
+    Ok(Box::new(FileBackend::new(file).map_err(database_error)?))
 }
 
 fn builder() -> Builder {
@@ -244,69 +259,109 @@ impl Counters {
     }
 }
 
-/// redb's file backend, counting what it is asked to do. Everything else is forwarded, the locks too: the defaults of
-/// the trait would leave the file unlocked.
+/// A medium as redb wants it, counting what it is asked to do.
 #[derive(Debug)]
 struct Counting {
-    file: FileBackend,
+    medium: Box<dyn Medium>,
     counters: Arc<Counters>,
-}
-
-impl Counting {
-    fn new(file: File, counters: &Arc<Counters>) -> Result<Self, StorageError> {
-        Ok(Self { file: FileBackend::new(file).map_err(database_error)?, counters: Arc::clone(counters) })
-    }
 }
 
 impl StorageBackend for Counting {
     fn len(&self) -> Result<u64, io::Error> {
-        self.file.len()
+        self.medium.len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), io::Error> {
-        self.file.read(offset, out)
+        self.medium.read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> Result<(), io::Error> {
-        self.file.set_len(len)
+        self.medium.set_len(len)
     }
 
     fn sync_data(&self) -> Result<(), io::Error> {
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        self.file.sync_data()
+        self.medium.sync()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), io::Error> {
         self.counters.writes.fetch_add(1, Ordering::Relaxed);
         self.counters.written_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
-        self.file.write(offset, data)
+        self.medium.write(offset, data)
     }
 
     fn close(&self) -> Result<(), io::Error> {
-        self.file.close()
+        self.medium.close()
     }
 
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.file.try_lock_range(start, end)
+        Ok(self.medium.lock((start, end), LockMode::Exclusive, IfHeld::GiveUp)?)
     }
 
     fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.file.try_lock_shared_range(start, end)
+        Ok(self.medium.lock((start, end), LockMode::Shared, IfHeld::GiveUp)?)
     }
 
     fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.file.lock_range(start, end)
+        self.medium.lock((start, end), LockMode::Exclusive, IfHeld::Wait)?;
+        Ok(())
     }
 
     fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.file.lock_shared_range(start, end)
+        self.medium.lock((start, end), LockMode::Shared, IfHeld::Wait)?;
+        Ok(())
     }
 
     fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.file.unlock_range(start, end)
+        Ok(self.medium.unlock((start, end))?)
     }
 
     fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.file.query_lock_range(start, end)
+        Ok(self.medium.is_locked((start, end))?)
+    }
+}
+
+/// A file. Its locks are those that every program on redb takes, so that any of them is kept out.
+impl Medium for FileBackend {
+    fn len(&self) -> io::Result<u64> {
+        StorageBackend::len(self)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        StorageBackend::read(self, offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        StorageBackend::write(self, offset, data)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        StorageBackend::set_len(self, len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn close(&self) -> io::Result<()> {
+        StorageBackend::close(self)
+    }
+
+    fn lock(&self, (start, end): LockRange, mode: LockMode, if_held: IfHeld) -> io::Result<bool> {
+        let taken = match (mode, if_held) {
+            (LockMode::Exclusive, IfHeld::GiveUp) => self.try_lock_range(start, end),
+            (LockMode::Shared, IfHeld::GiveUp) => self.try_lock_shared_range(start, end),
+            (LockMode::Exclusive, IfHeld::Wait) => self.lock_range(start, end).map(|()| true),
+            (LockMode::Shared, IfHeld::Wait) => self.lock_shared_range(start, end).map(|()| true),
+        };
+        Ok(taken?)
+    }
+
+    fn unlock(&self, (start, end): LockRange) -> io::Result<()> {
+        Ok(self.unlock_range(start, end)?)
+    }
+
+    fn is_locked(&self, (start, end): LockRange) -> io::Result<bool> {
+        Ok(self.query_lock_range(start, end)?)
     }
 }
