@@ -35,7 +35,7 @@ pub struct Journal {
     marks: Option<Marks>,
     store: StoreId,
     generation: u64,
-    _owner: OwnerLock,
+    _owner: Option<OwnerLock>,
 }
 
 impl Journal {
@@ -49,6 +49,22 @@ impl Journal {
         redb_store::check(path).map_err(OpenError::storage(path))?;
         let owner = OwnerLock::acquire(path)?;
         let storage: Arc<dyn Storage> = Arc::new(RedbStore::open(path).map_err(OpenError::storage(path))?);
+        Self::start(path, storage, options, Some(owner))
+    }
+
+    /// A journal on any store. There is no owner lock and there are no start marks: the caller sees to it that one
+    /// owner at a time uses the store.
+    #[cfg(feature = "test-support")]
+    pub fn open_storage(storage: Arc<dyn Storage>, options: Options) -> Result<Self, OpenError> {
+        Self::start(Path::new("(a store of a test)"), storage, Options { boot: None, ..options }, None)
+    }
+
+    fn start(
+        path: &Path,
+        storage: Arc<dyn Storage>,
+        options: Options,
+        owner: Option<OwnerLock>,
+    ) -> Result<Self, OpenError> {
         let StoreRecord { id, generation, .. } = begin_generation(path, &*storage, &*options.entropy)?;
         let marks_path = beside(path, "marks");
         let marks = options

@@ -41,7 +41,8 @@ impl Reader {
         Ok(reader)
     }
 
-    pub(crate) fn over(storage: Arc<dyn Storage>) -> Self {
+    /// A reader of any store.
+    pub fn over(storage: Arc<dyn Storage>) -> Self {
         Self { storage }
     }
 
