@@ -83,20 +83,21 @@ impl Journal {
         })
     }
 
-    /// Commit `ops` together: all of them become visible at once, or none. Concurrent callers share syncs.
+    /// Commit `ops` together: all of them become visible at once, or none. Concurrent callers share syncs. Says of each
+    /// whether it changed anything: what is there already is not written again.
     ///
     /// [`Durability::Riding`] returns when they are visible, and costs no sync; the other levels when they are durable.
     ///
     /// # Errors
     /// A refusal changes nothing, and says why. After [`CommitError::Unknown`] the commit may be there or not, and the
     /// journal takes no more work: open it again and look.
-    pub fn commit(&self, ops: Vec<Op>, durability: Durability) -> Result<(), CommitError> {
+    pub fn commit(&self, ops: Vec<Op>, durability: Durability) -> Result<Vec<bool>, CommitError> {
         self.writer.commit(ops, durability)
     }
 
     /// Make every commit so far durable. No sync if they all are.
     pub fn sync(&self) -> Result<(), CommitError> {
-        self.writer.commit(Vec::new(), Durability::Durable)
+        self.writer.commit(Vec::new(), Durability::Durable).map(drop)
     }
 
     /// Read what is committed, riding commits included.
@@ -155,11 +156,11 @@ fn begin_generation(
         record::read(&*transaction, &Key::store()).map_err(OpenError::read(path))?;
     let record = match stored {
         Some(stored) => StoreRecord { generation: stored.generation + 1, ..stored },
-        None => StoreRecord { id: StoreId::from_bytes(entropy.id()), generation: 1, runs: 0 },
+        None => StoreRecord { id: StoreId::from_bytes(entropy.id()), generation: 1, created: 0, runs: 0 },
     };
     let key = Key::store();
     transaction
-        .put(key.as_bytes(), &record::encode(&key, &record))
+        .put(key.as_bytes(), &record::encode(&key, &record).bytes)
         .and_then(|()| transaction.commit(Durability::Durable))
         .map_err(OpenError::storage(path))?;
     Ok(record)

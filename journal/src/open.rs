@@ -82,6 +82,8 @@ pub(crate) struct StoreRecord {
     /// +1 with every opening by an owner. A commit names the one it belongs to.
     pub(crate) generation: u64,
     /// Runs created so far: the number of the next one.
+    pub(crate) created: u64,
+    /// Runs that are there: a run that vanishes is noticed.
     pub(crate) runs: u64,
 }
 

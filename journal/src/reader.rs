@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::commit::load_step;
 use crate::id::{Digest, IdempotencyKey, RunId, SessionId, WaitId};
 use crate::open::{OpenError, OwnerLock, StoreRecord};
-use crate::record::{self, Key, ReadError};
+use crate::record::{self, Key, Listing, ReadError};
 use crate::redb_store::{self, RedbStore};
 use crate::run::Run;
-use crate::session::{Message, Session};
+use crate::session::{Head, Message, Rewrite, Session};
 use crate::step::{Step, StepEvent};
 use crate::storage::{IoCounts, Snapshot, Storage, StorageError};
-use crate::wait::{Answer, Asked, Wait};
+use crate::stored;
+use crate::wait::Wait;
 
 /// A handle that reads. Loading never writes.
 pub struct Reader {
@@ -56,17 +56,25 @@ impl Reader {
     }
 
     /// Every run, oldest first.
-    pub fn runs(&self) -> Result<Vec<Run>, ReadError> {
-        let mut runs: Vec<Run> = values(record::read_all(&*self.view()?, &Key::runs())?);
-        runs.sort_by_key(|run| run.number);
+    pub fn runs(&self) -> Result<Listing<Run>, StorageError> {
+        let mut runs: Listing<Run> = record::read_each(&*self.view()?, &Key::runs())?;
+        runs.items.sort_by_key(|run| run.number);
         Ok(runs)
     }
 
     /// The runs that have not ended, oldest first.
-    pub fn open_runs(&self) -> Result<Vec<Run>, ReadError> {
+    pub fn open_runs(&self) -> Result<Listing<Run>, StorageError> {
         let view = self.view()?;
-        let ids: Vec<RunId> = values(record::read_all(&*view, &Key::open_runs())?);
-        ids.into_iter().filter_map(|id| record::read(&*view, &Key::run(id)).transpose()).collect()
+        let Listing { items: ids, mut unreadable } = record::read_each::<RunId>(&*view, &Key::open_runs())?;
+        let mut items = Vec::new();
+        for id in ids {
+            match record::read(&*view, &Key::run(id)) {
+                Ok(Some(run)) => items.push(run),
+                Ok(None) => unreadable.push(record::damaged(Key::run(id).as_bytes(), "it is missing")),
+                Err(error) => unreadable.push(error),
+            }
+        }
+        Ok(Listing { items, unreadable })
     }
 
     /// One run.
@@ -84,40 +92,26 @@ impl Reader {
         record::read(&*self.view()?, &Key::call_key(key))
     }
 
-    /// Every step of a run, in order. A gap in their numbers is damage.
+    /// Every step of a run, in order. One that is missing is damage.
     pub fn steps(&self, run: RunId) -> Result<Vec<Step>, ReadError> {
-        let events = record::read_all::<StepEvent>(&*self.view()?, &Key::steps(run))?;
-        let mut grouped: Vec<(u64, Vec<StepEvent>)> = Vec::new();
-        for (key, event) in events {
-            let seq = Key::seq_of_step_event(&key).unwrap_or_default();
-            match grouped.last_mut() {
-                Some((last, group)) if *last == seq => group.push(event),
-                _ => grouped.push((seq, vec![event])),
-            }
+        let view = self.view()?;
+        let steps = stored::steps(&*view, run)?;
+        let counted = record::read::<Run>(&*view, &Key::run(run))?.map_or(0, |run| run.steps);
+        if steps.len() as u64 == counted {
+            Ok(steps)
+        } else {
+            Err(stored::damaged_step(run, steps.len() as u64 + 1, "it is missing"))
         }
-        let damaged = |seq: u64, reason: &str| ReadError::Damaged {
-            record: format!("step {seq} of run {run}"),
-            reason: reason.to_owned(),
-        };
-        (1..)
-            .zip(grouped)
-            .map(|(expected, (seq, events))| {
-                if seq != expected {
-                    return Err(damaged(expected, "it is missing"));
-                }
-                Step::fold(seq, events).map_err(|reason| damaged(seq, reason))
-            })
-            .collect()
     }
 
     /// One step, if it is planned.
     pub fn step(&self, run: RunId, seq: u64) -> Result<Option<Step>, ReadError> {
-        load_step(&*self.view()?, run, seq)
+        Ok(stored::step(&*self.view()?, run, seq)?.map(|(step, _)| step))
     }
 
     /// The events of one step, in the order they were recorded; none when it is not planned.
     pub fn events(&self, run: RunId, seq: u64) -> Result<Vec<StepEvent>, ReadError> {
-        Ok(values(record::read_all(&*self.view()?, &Key::step(run, seq))?))
+        stored::events(&*self.view()?, run, seq)
     }
 
     /// The idempotency key of a step.
@@ -129,30 +123,19 @@ impl Reader {
 
     /// The questions of a run, in the order of its steps.
     pub fn waits(&self, run: RunId) -> Result<Vec<Wait>, ReadError> {
-        let view = self.view()?;
-        let mut asked: Vec<Asked> = Vec::new();
-        let mut failure = None;
-        view.scan(Key::waits(run).as_bytes(), &mut |key, bytes| {
-            if key.last() != Some(&0) {
-                return true;
-            }
-            match record::decode(key, bytes) {
-                Ok(record) => asked.push(record),
-                Err(error) => failure = Some(error),
-            }
-            failure.is_none()
-        })?;
-        if let Some(error) = failure {
-            return Err(error);
-        }
-        asked.into_iter().map(|asked| with_answer(&*view, asked)).collect()
+        record::read_all(&*self.view()?, &Key::waits(run))
     }
 
     /// One question.
     pub fn wait(&self, id: WaitId) -> Result<Option<Wait>, ReadError> {
-        let view = self.view()?;
-        let asked: Option<Asked> = record::read(&*view, &Key::wait(id.run, id.seq, id.revision, 0))?;
-        asked.map(|asked| with_answer(&*view, asked)).transpose()
+        record::read(&*self.view()?, &Key::wait(id))
+    }
+
+    /// Every session, oldest first.
+    pub fn sessions(&self) -> Result<Listing<Session>, StorageError> {
+        let mut sessions: Listing<Session> = record::read_each(&*self.view()?, &Key::sessions())?;
+        sessions.items.sort_by_key(|session| (session.created_ms, session.id));
+        Ok(sessions)
     }
 
     /// One session.
@@ -160,51 +143,23 @@ impl Reader {
         record::read(&*self.view()?, &Key::session(session))
     }
 
-    /// The messages of a session's `main`, first to last. Their hash chain is checked: a message that changed or
-    /// vanished is damage, never a shorter transcript.
+    /// The messages of a session's `main`, first to last; none when there is no such session. Their hash chain is checked:
+    /// a message that changed or vanished is damage, never a shorter transcript.
     pub fn transcript(&self, session: SessionId) -> Result<Vec<Message>, ReadError> {
         let view = self.view()?;
-        let damaged = |reason: &str| ReadError::Damaged {
-            record: format!("session {session}"),
-            reason: reason.to_owned(),
-        };
-        let Some(record) = record::read::<Session>(&*view, &Key::session(session))? else {
+        let Some(session) = record::read::<Session>(&*view, &Key::session(session))? else {
             return Ok(Vec::new());
         };
-        let Some(head) = record.main else { return Ok(Vec::new()) };
-        let stored: Vec<Message> = values(record::read_all(&*view, &Key::messages(session))?);
-        let mut messages: Vec<Message> = Vec::new();
-        let mut next = Some(head.message);
-        for message in stored.into_iter().rev() {
-            if Some(message.id) == next {
-                next = message.parent;
-                messages.push(message);
-            }
-        }
-        messages.reverse();
-        if next.is_some() || messages.len() as u64 != head.count {
-            return Err(damaged("a message is missing"));
-        }
-        let mut parent = None;
-        for message in &messages {
-            if message.hash != Message::chain(parent.as_ref(), &message.body) {
-                return Err(damaged(&format!("message {} does not fit its hash", message.id)));
-            }
-            parent = Some(message.hash);
-        }
-        if parent != Some(head.hash) {
-            return Err(damaged("its head does not fit its last message"));
-        }
-        Ok(messages)
+        stored::branch(&*view, &session, session.main)
     }
-}
 
-fn values<T>(records: Vec<(Vec<u8>, T)>) -> Vec<T> {
-    records.into_iter().map(|(_, record)| record).collect()
-}
+    /// The messages of any branch of a session: of a named head, or of one that a rewrite left.
+    pub fn branch(&self, session: &Session, head: Head) -> Result<Vec<Message>, ReadError> {
+        stored::branch(&*self.view()?, session, Some(head))
+    }
 
-fn with_answer(view: &dyn Snapshot, asked: Asked) -> Result<Wait, ReadError> {
-    let WaitId { run, seq, revision } = asked.id;
-    let answer: Option<Answer> = record::read(view, &Key::wait(run, seq, revision, 1))?;
-    Ok(Wait { asked, answer })
+    /// The rewrites of a session, oldest first.
+    pub fn rewrites(&self, session: SessionId) -> Result<Vec<Rewrite>, ReadError> {
+        record::read_all(&*self.view()?, &Key::rewrites(session))
+    }
 }

@@ -1,16 +1,27 @@
 //! How a record is stored: its key, and an envelope with a version and a checksum around its JSON.
 //!
 //! The store does not verify its pages on a plain read, so one flipped bit on disk must be found here: the checksum
-//! covers key and value, and a record that fails it is reported, never served.
+//! covers key and value, and a record that fails it is reported, never served. A large value lies in a blob of its own,
+//! named by its digest and shared by all records that hold the same; the record then holds that name.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::id::{Digest, RunId, SessionId};
+use crate::id::{Digest, RunId, SessionId, WaitId};
 use crate::storage::{Snapshot, StorageError};
 
 /// The version written in front of every record. A record with a higher one is refused untouched.
 pub(crate) const SCHEMA_VERSION: u8 = 1;
+
+/// JSON beyond this goes to a blob. Sixteen pages: a leaf still holds several records, and a step's arguments and result
+/// seldom reach it.
+pub(crate) const INLINE_BYTES: usize = 64 << 10;
+
+/// JSON beyond this is refused. Four times the largest result a call may have, in base64.
+pub(crate) const VALUE_BYTES: usize = 16 << 20;
+
+/// What a record begins with whose JSON lies in a blob. JSON itself never begins with it.
+const BLOB_MARK: u8 = b'@';
 
 /// Eight bytes of BLAKE3: a flipped bit goes unnoticed once in 2^64.
 const CHECKSUM_BYTES: usize = 8;
@@ -58,6 +69,8 @@ enum Kind {
     Wait = b'W',
     Session = b'H',
     Message = b'M',
+    Rewrite = b'L',
+    Blob = b'B',
 }
 
 impl Key {
@@ -121,6 +134,11 @@ impl Key {
         Self::new(Kind::Step, &parts)
     }
 
+    /// How many events a step has. Sorts after them.
+    pub(crate) fn step_head(run: RunId, seq: u64) -> Self {
+        Self::step_event(run, seq, u32::MAX, u8::MAX, 0)
+    }
+
     /// The seq in a step event's key.
     pub(crate) fn seq_of_step_event(key: &[u8]) -> Option<u64> {
         Some(u64::from_be_bytes(key.get(17..25)?.try_into().ok()?))
@@ -131,9 +149,10 @@ impl Key {
         Self::new(Kind::Wait, &[run.as_bytes()])
     }
 
-    /// One side of a question: 0 asked, 1 answered.
-    pub(crate) fn wait(run: RunId, seq: u64, revision: u32, side: u8) -> Self {
-        Self::new(Kind::Wait, &[run.as_bytes(), &seq.to_be_bytes(), &revision.to_be_bytes(), &[side]])
+    /// One question.
+    pub(crate) fn wait(id: WaitId) -> Self {
+        let WaitId { run, seq, revision } = id;
+        Self::new(Kind::Wait, &[run.as_bytes(), &seq.to_be_bytes(), &revision.to_be_bytes()])
     }
 
     /// A session's head record.
@@ -151,59 +170,168 @@ impl Key {
         Self::new(Kind::Message, &[session.as_bytes(), &id.to_be_bytes()])
     }
 
+    /// Every session.
+    pub(crate) fn sessions() -> Self {
+        Self::new(Kind::Session, &[])
+    }
+
+    /// Every rewrite of a session.
+    pub(crate) fn rewrites(session: SessionId) -> Self {
+        Self::new(Kind::Rewrite, &[session.as_bytes()])
+    }
+
+    /// The rewrite that led to this revision.
+    pub(crate) fn rewrite(session: SessionId, revision: u64) -> Self {
+        Self::new(Kind::Rewrite, &[session.as_bytes(), &revision.to_be_bytes()])
+    }
+
+    /// A large value.
+    pub(crate) fn blob(digest: &Digest) -> Self {
+        Self::new(Kind::Blob, &[digest.as_bytes()])
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// The bytes of `record` at `key`: version, checksum over key and payload, JSON.
-pub(crate) fn encode<T: Serialize>(key: &Key, record: &T) -> Vec<u8> {
-    let mut bytes = vec![0; 1 + CHECKSUM_BYTES];
-    serde_json::to_writer(&mut bytes, record).expect("records have text keys and finite numbers only");
-    bytes[0] = SCHEMA_VERSION;
-    let checksum = checksum(key.as_bytes(), SCHEMA_VERSION, &bytes[1 + CHECKSUM_BYTES..]);
-    bytes[1..=CHECKSUM_BYTES].copy_from_slice(&checksum);
+/// A record's bytes, and the blob that holds its value if that is large.
+pub(crate) struct Encoded {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) blob: Option<(Digest, Vec<u8>)>,
+}
+
+/// The bytes of `record` at `key`: version, checksum over key and payload, JSON or the name of a blob.
+pub(crate) fn encode<T: Serialize>(key: &Key, record: &T) -> Encoded {
+    let json = serde_json::to_vec(record).expect("records have text keys and finite numbers only");
+    if json.len() <= INLINE_BYTES {
+        return Encoded { bytes: envelope(key, &json), blob: None };
+    }
+    let digest = Digest::of(&json);
+    let mut payload = vec![BLOB_MARK];
+    payload.extend_from_slice(digest.as_bytes());
+    Encoded { bytes: envelope(key, &payload), blob: Some((digest, json)) }
+}
+
+fn envelope(key: &Key, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(1 + CHECKSUM_BYTES + payload.len());
+    bytes.push(SCHEMA_VERSION);
+    bytes.extend_from_slice(&checksum(key.as_bytes(), SCHEMA_VERSION, payload));
+    bytes.extend_from_slice(payload);
     bytes
 }
 
-/// The record in `bytes`, found at `key`.
-pub(crate) fn decode<T: DeserializeOwned>(key: &[u8], bytes: &[u8]) -> Result<T, ReadError> {
-    let damaged = |reason: &str| ReadError::Damaged { record: name(key), reason: reason.to_owned() };
-    let (&version, rest) = bytes.split_first().ok_or_else(|| damaged("it is empty"))?;
+/// The payload in `bytes`, found at `key`: its checksum and version are right.
+fn payload<'a>(key: &[u8], bytes: &'a [u8]) -> Result<&'a [u8], ReadError> {
+    let (&version, rest) = bytes.split_first().ok_or_else(|| damaged(key, "it is empty"))?;
     let (stored, payload) =
-        rest.split_at_checked(CHECKSUM_BYTES).ok_or_else(|| damaged("it is too short"))?;
+        rest.split_at_checked(CHECKSUM_BYTES).ok_or_else(|| damaged(key, "it is too short"))?;
     if checksum(key, version, payload) != stored {
-        return Err(damaged("its checksum does not match"));
+        return Err(damaged(key, "its checksum does not match"));
     }
     if version > SCHEMA_VERSION {
         return Err(ReadError::Newer { record: name(key), found: version });
     }
-    serde_json::from_slice(payload).map_err(|error| damaged(&error.to_string()))
+    Ok(payload)
+}
+
+/// The blob that a record's value lies in, if it does. A damaged record names none.
+pub(crate) fn blob_of(key: &[u8], bytes: &[u8]) -> Option<Digest> {
+    let digest = payload(key, bytes).ok()?.strip_prefix(&[BLOB_MARK])?;
+    Some(Digest::from_bytes(digest.try_into().ok()?))
+}
+
+/// The record in `bytes`, found at `key`.
+pub(crate) fn decode<T: DeserializeOwned>(
+    view: &dyn Snapshot,
+    key: &[u8],
+    bytes: &[u8],
+) -> Result<T, ReadError> {
+    let payload = payload(key, bytes)?;
+    let json = match payload.strip_prefix(&[BLOB_MARK]) {
+        None => std::borrow::Cow::Borrowed(payload),
+        Some(digest) => {
+            let digest = digest.try_into().map_err(|_| damaged(key, "the name of its blob is cut"))?;
+            let blob = Blob::read(view, &Digest::from_bytes(digest))?;
+            std::borrow::Cow::Owned(blob.ok_or_else(|| damaged(key, "its blob is missing"))?.content)
+        }
+    };
+    serde_json::from_slice(&json).map_err(|error| damaged(key, &error.to_string()))
+}
+
+/// A large value, and how many records name it.
+pub(crate) struct Blob {
+    pub(crate) references: u64,
+    pub(crate) content: Vec<u8>,
+}
+
+impl Blob {
+    /// The blob, if it is there. Its content is checked against its name.
+    pub(crate) fn read(view: &dyn Snapshot, digest: &Digest) -> Result<Option<Self>, ReadError> {
+        let key = Key::blob(digest);
+        let Some(bytes) = view.get(key.as_bytes())? else { return Ok(None) };
+        let payload = payload(key.as_bytes(), &bytes)?;
+        let (count, content) =
+            payload.split_first_chunk().ok_or_else(|| damaged(key.as_bytes(), "it is too short"))?;
+        if Digest::of(content) != *digest {
+            return Err(damaged(key.as_bytes(), "its content does not fit its name"));
+        }
+        Ok(Some(Self { references: u64::from_be_bytes(*count), content: content.to_vec() }))
+    }
+
+    pub(crate) fn encode(&self, key: &Key) -> Vec<u8> {
+        let mut payload = self.references.to_be_bytes().to_vec();
+        payload.extend_from_slice(&self.content);
+        envelope(key, &payload)
+    }
+}
+
+pub(crate) fn damaged(key: &[u8], reason: &str) -> ReadError {
+    ReadError::Damaged { record: name(key), reason: reason.to_owned() }
 }
 
 /// Read the record at `key`, if it is there.
 pub(crate) fn read<T: DeserializeOwned>(view: &dyn Snapshot, key: &Key) -> Result<Option<T>, ReadError> {
-    view.get(key.as_bytes())?.map(|bytes| decode(key.as_bytes(), &bytes)).transpose()
+    view.get(key.as_bytes())?.map(|bytes| decode(view, key.as_bytes(), &bytes)).transpose()
 }
 
-/// Read every record whose key begins with `prefix`, each with its key.
-pub(crate) fn read_all<T: DeserializeOwned>(
+/// The raw pairs whose key begins with `prefix`.
+pub(crate) fn pairs(view: &dyn Snapshot, prefix: &Key) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StorageError> {
+    let mut pairs = Vec::new();
+    view.scan(prefix.as_bytes(), &mut |key, bytes| {
+        pairs.push((key.to_vec(), bytes.to_vec()));
+        true
+    })?;
+    Ok(pairs)
+}
+
+/// Read every record whose key begins with `prefix`. One damaged record fails it: what it holds belongs together.
+pub(crate) fn read_all<T: DeserializeOwned>(view: &dyn Snapshot, prefix: &Key) -> Result<Vec<T>, ReadError> {
+    pairs(view, prefix)?.into_iter().map(|(key, bytes)| decode(view, &key, &bytes)).collect()
+}
+
+/// Records of which each stands for itself: what can be read, and what cannot.
+#[derive(Debug)]
+pub struct Listing<T> {
+    /// In order.
+    pub items: Vec<T>,
+    /// Why each of the others cannot be read.
+    pub unreadable: Vec<ReadError>,
+}
+
+/// Read every record whose key begins with `prefix`, each for itself.
+pub(crate) fn read_each<T: DeserializeOwned>(
     view: &dyn Snapshot,
     prefix: &Key,
-) -> Result<Vec<(Vec<u8>, T)>, ReadError> {
-    let mut records = Vec::new();
-    let mut failure = None;
-    view.scan(prefix.as_bytes(), &mut |key, bytes| match decode(key, bytes) {
-        Ok(record) => {
-            records.push((key.to_vec(), record));
-            true
+) -> Result<Listing<T>, StorageError> {
+    let mut listing = Listing { items: Vec::new(), unreadable: Vec::new() };
+    for (key, bytes) in pairs(view, prefix)? {
+        match decode(view, &key, &bytes) {
+            Ok(item) => listing.items.push(item),
+            Err(error) => listing.unreadable.push(error),
         }
-        Err(error) => {
-            failure = Some(error);
-            false
-        }
-    })?;
-    failure.map_or(Ok(records), Err)
+    }
+    Ok(listing)
 }
 
 fn checksum(key: &[u8], version: u8, payload: &[u8]) -> [u8; CHECKSUM_BYTES] {
@@ -215,7 +343,7 @@ fn checksum(key: &[u8], version: u8, payload: &[u8]) -> [u8; CHECKSUM_BYTES] {
 }
 
 /// A key in words, for people.
-fn name(key: &[u8]) -> String {
+pub(crate) fn name(key: &[u8]) -> String {
     let kind = match key.first() {
         Some(b'A') => "store",
         Some(b'R') => "run",
@@ -226,11 +354,13 @@ fn name(key: &[u8]) -> String {
         Some(b'W') => "wait of run",
         Some(b'H') => "session",
         Some(b'M') => "message of session",
+        Some(b'L') => "rewrite of session",
+        Some(b'B') => "blob",
         _ => "of an unknown kind",
     };
     let rest = key.get(1..).unwrap_or_default();
     match rest.split_at_checked(16) {
-        Some((id, number)) if number.len() >= 8 => {
+        Some((id, number)) if number.len() >= 8 && key.first() != Some(&b'B') => {
             let seq = number[..8].iter().fold(0u64, |seq, byte| seq << 8 | u64::from(*byte));
             format!("{kind} {}, number {seq}", hex::encode(id))
         }
@@ -242,31 +372,68 @@ fn name(key: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    /// A store with nothing in it but blobs.
+    #[derive(Default)]
+    struct Blobs(std::collections::BTreeMap<Vec<u8>, Vec<u8>>);
+
+    impl Snapshot for Blobs {
+        fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+            Ok(self.0.get(key).cloned())
+        }
+
+        fn scan(&self, _: &[u8], _: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StorageError> {
+            Ok(())
+        }
+    }
+
     #[test]
     fn every_flipped_bit_of_key_or_value_is_noticed_and_named() {
         let key = Key::step_event(RunId::from_bytes([7; 16]), 5, 1, 2, 0);
-        let bytes = encode(&key, &"payload");
-        assert_eq!(decode::<String>(key.as_bytes(), &bytes).unwrap(), "payload");
+        let bytes = encode(&key, &"payload").bytes;
+        let none = Blobs::default();
+        assert_eq!(decode::<String>(&none, key.as_bytes(), &bytes).unwrap(), "payload");
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            let error = decode::<String>(key.as_bytes(), &flipped).unwrap_err();
+            let error = decode::<String>(&none, key.as_bytes(), &flipped).unwrap_err();
             assert!(error.to_string().contains("step of run 0707"), "{error}");
         }
         for bit in 0..key.as_bytes().len() * 8 {
             let mut flipped = key.as_bytes().to_vec();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode::<String>(&flipped, &bytes).is_err(), "bit {bit} of the key");
+            assert!(decode::<String>(&none, &flipped, &bytes).is_err(), "bit {bit} of the key");
         }
+    }
+
+    #[test]
+    fn a_large_value_lies_in_a_blob_and_a_changed_or_missing_one_is_damage() {
+        let key = Key::run_source(RunId::from_bytes([7; 16]));
+        let large = "x".repeat(INLINE_BYTES);
+        let encoded = encode(&key, &large);
+        let (digest, content) = encoded.blob.expect("it is too large to lie in the record");
+        assert!(encoded.bytes.len() < 64);
+        assert_eq!(blob_of(key.as_bytes(), &encoded.bytes), Some(digest));
+
+        let mut store = Blobs::default();
+        let missing = decode::<String>(&store, key.as_bytes(), &encoded.bytes).unwrap_err();
+        assert!(missing.to_string().contains("its blob is missing"), "{missing}");
+        let blob_key = Key::blob(&digest);
+        let stored = Blob { references: 1, content }.encode(&blob_key);
+        store.0.insert(blob_key.as_bytes().to_vec(), stored);
+        assert_eq!(decode::<String>(&store, key.as_bytes(), &encoded.bytes).unwrap(), large);
+        store.0.get_mut(blob_key.as_bytes()).unwrap()[1000] ^= 1;
+        let error = decode::<String>(&store, key.as_bytes(), &encoded.bytes).unwrap_err();
+        assert!(error.to_string().contains("record blob"), "{error}");
     }
 
     #[test]
     fn a_newer_record_is_refused_by_name_and_not_called_damaged() {
         let key = Key::run(RunId::from_bytes([7; 16]));
-        let mut bytes = encode(&key, &1);
+        let mut bytes = encode(&key, &1).bytes;
         bytes[0] = SCHEMA_VERSION + 1;
         let sum = checksum(key.as_bytes(), bytes[0], &bytes[1 + CHECKSUM_BYTES..]);
         bytes[1..=CHECKSUM_BYTES].copy_from_slice(&sum);
-        assert!(matches!(decode::<u32>(key.as_bytes(), &bytes), Err(ReadError::Newer { found: 2, .. })));
+        let read = decode::<u32>(&Blobs::default(), key.as_bytes(), &bytes);
+        assert!(matches!(read, Err(ReadError::Newer { found: 2, .. })));
     }
 }

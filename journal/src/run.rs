@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{RunId, SessionId};
+use crate::id::{Digest, RunId, SessionId};
 
 /// What a run executes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -118,6 +118,8 @@ pub struct Run {
     pub id: RunId,
     /// Its place among the runs of the store, from 0: older runs have lower numbers. Given by the journal.
     pub number: u64,
+    /// Steps planned so far. Counted by the journal: a step that vanishes is noticed.
+    pub steps: u64,
     /// Random; takes part in every idempotency key of the run.
     #[serde(with = "hex::serde")]
     pub nonce: [u8; 16],
@@ -143,6 +145,9 @@ pub struct Run {
     pub usage: Usage,
     /// The last words of an ended run.
     pub result: Option<String>,
+    /// The caller's own key that stands for this run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_key: Option<Digest>,
 }
 
 impl Run {
@@ -157,6 +162,7 @@ impl Run {
         Self {
             id,
             number: 0,
+            steps: 0,
             nonce,
             kind: RunKind::Mission,
             status: RunStatus::Queued,
@@ -169,6 +175,7 @@ impl Run {
             criteria: Vec::new(),
             usage: Usage::default(),
             result: None,
+            call_key: None,
         }
     }
 }

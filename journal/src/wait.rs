@@ -57,10 +57,11 @@ pub struct Answer {
     pub answered_ms: u64,
 }
 
-/// A question with its answer, if there is one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A question with its answer, if there is one: one record, so that neither can be lost alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
     /// The question.
+    #[serde(flatten)]
     pub asked: Asked,
     /// The first answer; later ones are refused.
     pub answer: Option<Answer>,

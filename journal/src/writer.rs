@@ -5,9 +5,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::commit::{CommitError, Op, Staged, Writes};
+use crate::commit::{CommitError, Op};
 use crate::open::StoreRecord;
 use crate::record::{self, Key};
+use crate::staged::{Staged, Writes};
 use crate::storage::{Durability, Storage, StorageError, Transaction};
 
 /// Commits that may wait. More than any batch has parallel calls, so that no caller waits for room alone.
@@ -36,7 +37,7 @@ pub enum Idle {
 struct Job {
     ops: Vec<Op>,
     durability: Durability,
-    reply: SyncSender<Result<(), CommitError>>,
+    reply: SyncSender<Result<Vec<bool>, CommitError>>,
 }
 
 /// The handle of the writer thread. Dropping it finishes what is queued and closes the store quick to open.
@@ -57,8 +58,9 @@ impl Writer {
         Self { queue: Some(queue), thread: Some(thread) }
     }
 
-    /// Commit `ops` together; returns when they are visible, and durable if that was asked.
-    pub(crate) fn commit(&self, ops: Vec<Op>, durability: Durability) -> Result<(), CommitError> {
+    /// Commit `ops` together; returns when they are visible, and durable if that was asked. Says of each whether it changed
+    /// anything.
+    pub(crate) fn commit(&self, ops: Vec<Op>, durability: Durability) -> Result<Vec<bool>, CommitError> {
         let gone = || CommitError::Stopped("the writer thread has ended".to_owned());
         let (reply, answer) = sync_channel(1);
         let queue = self.queue.as_ref().expect("the queue is there until drop");
@@ -152,44 +154,49 @@ impl State {
         let mut changed = false;
         for job in group {
             match stage(&*transaction, self.generation, &job.ops) {
-                Ok(writes) => {
+                Ok((writes, changes)) => {
                     if let Err(error) = writes.put_into(&mut *transaction) {
                         self.stopped = Some(error.to_string());
                     }
                     changed |= !writes.is_empty();
-                    accepted.push(job);
+                    accepted.push((job, changes));
                 }
                 Err(error) => job.answer(Err(error)),
             }
         }
-        let Some(durability) = accepted.iter().map(|job| job.durability).max() else { return };
+        let Some(durability) = accepted.iter().map(|(job, _)| job.durability).max() else { return };
         // What is there already is not written again; only riding commits may still have to reach the disk.
         let needed = changed || (self.riding && durability > Durability::Riding);
         if self.stopped.is_none() && needed {
             let result = transaction.commit(durability);
             self.committed(durability, &result);
         }
-        for job in accepted {
+        for (job, changes) in accepted {
             job.answer(match &self.stopped {
                 Some(reason) => Err(CommitError::Unknown(reason.clone())),
-                None => Ok(()),
+                None => Ok(changes),
             });
         }
     }
 }
 
 /// Check `ops` against what `transaction` holds now, the commits accepted before included.
-fn stage(transaction: &dyn Transaction, generation: u64, ops: &[Op]) -> Result<Writes, CommitError> {
-    let staged = Staged::new(transaction);
+fn stage(
+    transaction: &dyn Transaction,
+    generation: u64,
+    ops: &[Op],
+) -> Result<(Writes, Vec<bool>), CommitError> {
+    let mut staged = Staged::new(transaction);
     let store: StoreRecord = record::read(&staged, &Key::store())?.ok_or_else(StoreRecord::missing)?;
     if store.generation != generation {
-        return Err(CommitError::Fenced { mine: generation, stored: store.generation });
+        return Err(staged.fenced(generation, store.generation, ops));
     }
-    staged.apply_all(ops)
+    let changes = ops.iter().map(|op| staged.apply(op)).collect::<Result<_, _>>()?;
+    Ok((staged.finish(), changes))
 }
 
 impl Job {
-    fn answer(self, result: Result<(), CommitError>) {
+    fn answer(self, result: Result<Vec<bool>, CommitError>) {
         // A caller that went away does not need the answer.
         let _ = self.reply.send(result);
     }

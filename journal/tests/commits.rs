@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use deed_journal::{
-    Answer, Asked, CommitError, Digest, Durability, EffectClass, Entropy, Idle, Intent, Journal, MessageBody,
-    Op, OpenError, Options, Outcome, Planned, Reader, Role, Run, RunId, RunStatus, SessionId, SettledBy,
-    StepEvent, StepKind, StepResult, StepStatus, WaitId, WaitKind,
+    Answer, Asked, CommitError, Digest, Durability, EffectClass, Entropy, Idle, Intent, Journal, Op,
+    OpenError, Options, Outcome, Planned, Reader, Run, RunId, RunStatus, SessionId, SettledBy, StepEvent,
+    StepKind, StepResult, StepStatus, WaitId, WaitKind,
 };
 use serde_json::json;
 
@@ -52,7 +52,7 @@ fn run(byte: u8) -> Run {
 }
 
 fn create(run: &Run) -> Op {
-    Op::CreateRun { run: Box::new(run.clone()), source: json!({}), call_key: None }
+    Op::CreateRun { run: Box::new(run.clone()), source: json!({}) }
 }
 
 fn planned() -> StepEvent {
@@ -127,7 +127,7 @@ fn a_refused_commit_leaves_nothing_and_a_commit_sees_its_own_operations() {
         step(&run, 1, outcome(1, 2)),
     ];
     assert!(matches!(journal.commit(ops, Durability::Durable), Err(CommitError::StepConflict { .. })));
-    assert_eq!(journal.read().runs().unwrap(), []);
+    assert_eq!(journal.read().runs().unwrap().items, []);
 }
 
 #[test]
@@ -138,36 +138,9 @@ fn an_ended_run_never_changes() {
     journal.commit(vec![create(&run)], Durability::Durable).unwrap();
     run.status = RunStatus::Done;
     journal.commit(vec![Op::UpdateRun(Box::new(run.clone()))], Durability::Durable).unwrap();
-    assert_eq!(journal.read().open_runs().unwrap(), []);
+    assert_eq!(journal.read().open_runs().unwrap().items, []);
     run.status = RunStatus::Running;
     assert!(refused(&journal, Op::UpdateRun(Box::new(run))).contains("has ended"));
-}
-
-#[test]
-fn a_stale_append_conflicts_with_both_revisions_and_writes_nothing() {
-    let fixture = Fixture::new();
-    let journal = fixture.open();
-    let run = run(1);
-    let append = |base, text: &str| Op::Append {
-        session: run.session,
-        base,
-        messages: vec![MessageBody::text(Role::User, text)],
-    };
-    journal.commit(vec![create(&run), append(0, "one")], Durability::Durable).unwrap();
-    let Err(CommitError::Snapshot(conflict)) = journal.commit(vec![append(0, "other")], Durability::Durable)
-    else {
-        panic!("a stale base was accepted");
-    };
-    assert_eq!((conflict.base, conflict.stored, conflict.stored_count), (0, 1, 1));
-    journal.commit(vec![append(1, "two")], Durability::Durable).unwrap();
-    let texts: Vec<_> = journal
-        .read()
-        .transcript(run.session)
-        .unwrap()
-        .into_iter()
-        .map(|message| message.body.text)
-        .collect();
-    assert_eq!(texts, ["one", "two"]);
 }
 
 #[test]
@@ -210,8 +183,11 @@ fn one_durable_commit_is_one_sync_and_a_riding_one_none() {
         work();
         journal.read().io_counts().syncs - before
     };
-    assert_eq!(syncs(&|| journal.commit(vec![create(&run)], Durability::Durable).unwrap()), 1);
-    assert_eq!(syncs(&|| journal.commit(vec![step(&run, 1, planned())], Durability::Riding).unwrap()), 0);
+    assert_eq!(syncs(&|| drop(journal.commit(vec![create(&run)], Durability::Durable).unwrap())), 1);
+    assert_eq!(
+        syncs(&|| drop(journal.commit(vec![step(&run, 1, planned())], Durability::Riding).unwrap())),
+        0
+    );
     assert_eq!(journal.read().steps(run.id).unwrap().len(), 1, "a riding commit is visible");
     assert_eq!(syncs(&|| journal.sync().unwrap()), 1, "what rode is made durable");
     assert_eq!(syncs(&|| journal.sync().unwrap()), 0, "all is durable already");
@@ -237,7 +213,7 @@ fn a_commit_refused_in_a_group_does_not_touch_the_others() {
         (results.iter().filter(|ok| **ok).count(), results.iter().filter(|ok| !**ok).count())
     });
     assert_eq!((accepted, refused), (16, 16));
-    assert_eq!(journal.read().runs().unwrap().len(), 17);
+    assert_eq!(journal.read().runs().unwrap().items.len(), 17);
 }
 
 #[test]
@@ -267,7 +243,7 @@ fn a02_reading_a_closed_journal_leaves_it_byte_for_byte() {
     let before = std::fs::read(fixture.path()).unwrap();
     let reader = Reader::open(&fixture.path()).unwrap();
     let beside = Reader::open(&fixture.path()).unwrap();
-    assert_eq!(reader.runs().unwrap(), beside.runs().unwrap());
+    assert_eq!(reader.runs().unwrap().items, beside.runs().unwrap().items);
     assert_eq!(reader.transcript(run.session).unwrap(), []);
     drop((reader, beside));
     assert_eq!(std::fs::read(fixture.path()).unwrap(), before);

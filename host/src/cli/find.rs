@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use deed_journal::{Reader, Run, SessionId, WaitId};
 
 use super::failure::Usage;
+use super::output;
 
 /// The least that names a run.
 const SHORTEST: usize = 4;
@@ -16,8 +17,10 @@ pub(super) fn run(reader: &Reader, text: &str) -> Result<Run> {
         ))
         .into());
     }
-    let mut found: Vec<_> =
-        reader.runs()?.into_iter().filter(|run| run.id.to_string().starts_with(text)).collect();
+    let mut found: Vec<_> = output::listed(reader.runs()?)
+        .into_iter()
+        .filter(|run| run.id.to_string().starts_with(text))
+        .collect();
     match (found.pop(), found.len()) {
         (Some(run), 0) => Ok(run),
         (None, _) => Err(Usage(format!("there is no run `{text}`; `deed runs` lists them")).into()),

@@ -5,7 +5,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets};
 use deed::runner::Envelope;
-use deed_journal::{Asked, Run, RunStatus};
+use deed_journal::{Asked, Listing, Run, RunStatus};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -16,6 +16,14 @@ pub(super) enum Format {
     Text,
     /// For programs: one JSON value.
     Json,
+}
+
+/// What could be read of a listing. What could not is said on standard error, and does not stop the rest.
+pub(super) fn listed<T>(listing: Listing<T>) -> Vec<T> {
+    for error in listing.unreadable {
+        eprintln!("warning: {error}");
+    }
+    listing.items
 }
 
 /// Print a value as JSON.

@@ -40,7 +40,7 @@ pub(super) fn run(global: &Global, args: &ResumeArgs) -> Result<Exit> {
 
 /// The oldest run that can go on, else the oldest that waits for an answer.
 fn oldest(reader: &Reader) -> Result<Option<RunId>> {
-    let open = reader.open_runs()?;
+    let open = output::listed(reader.open_runs()?);
     for run in &open {
         let held = run.status == RunStatus::Waiting
             && !terminal::is_interactive()

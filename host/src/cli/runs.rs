@@ -10,7 +10,7 @@ pub(super) fn run(global: &Global) -> Result<Exit> {
     let mut rows = Vec::new();
     if let Some(handle) = journal_path::read(global)? {
         let reader = handle.reader();
-        for run in reader.runs()? {
+        for run in output::listed(reader.runs()?) {
             let steps = reader.steps(run.id)?.len();
             let waits = reader.waits(run.id)?.iter().filter(|wait| wait.answer.is_none()).count();
             rows.push((run, steps, waits));

@@ -11,7 +11,7 @@ pub(super) fn run(global: &Global) -> Result<Exit> {
     let mut open = Vec::new();
     if let Some(handle) = journal_path::read(global)? {
         let reader = handle.reader();
-        for run in reader.open_runs()? {
+        for run in output::listed(reader.open_runs()?) {
             let waits = reader.waits(run.id)?;
             open.extend(waits.into_iter().filter(|wait| wait.answer.is_none()).map(|wait| wait.asked));
         }

@@ -152,7 +152,7 @@ impl Host {
             ..run
         };
         let planned_ms = self.clock.now_ms();
-        let mut ops = vec![create_op(&run, spec, None), plan_op(&run, 1, PREFIX.plan(planned_ms))];
+        let mut ops = vec![create_op(&run, spec), plan_op(&run, 1, PREFIX.plan(planned_ms))];
         if git {
             ops.push(plan_op(&run, 2, GIT_BRANCH.plan(planned_ms)));
         }
@@ -176,6 +176,7 @@ impl Host {
         }
         let run = Run {
             position: Position::Turn { seq: 1 },
+            call_key: key,
             ..self.new_run(RunKind::Call, &call.tool, &workspace)
         };
         let spec = Spec::Batch(Batch {
@@ -186,7 +187,7 @@ impl Host {
             policy: Vec::new(),
             calls: vec![call.clone()],
         });
-        self.journal.commit(vec![create_op(&run, &spec, key)], Durability::Durable)?;
+        self.journal.commit(vec![create_op(&run, &spec)], Durability::Durable)?;
         Ok(Created { run: run.id, joined: false })
     }
 
@@ -203,7 +204,7 @@ impl Host {
 
     fn refuse_taken(&self, workspace: &Path) -> Result<(), CreateError> {
         let name = workspace.to_string_lossy();
-        let open = self.journal.read().open_runs()?;
+        let open = self.journal.read().open_runs().map_err(ReadError::from)?.items;
         match open.iter().find(|run| run.git && run.workspace.as_deref() == Some(&name)) {
             Some(run) => Err(CreateError::WorkspaceTaken { path: workspace.to_owned(), run: run.id }),
             None => Ok(()),
@@ -232,7 +233,7 @@ impl Host {
     fn refuse_in_doubt(&self, call: &Call, workspace: &Path) -> Result<(), CreateError> {
         let name = workspace.to_string_lossy();
         let digest = Digest::of_json(&call.input);
-        for run in self.journal.read().open_runs()? {
+        for run in self.journal.read().open_runs().map_err(ReadError::from)?.items {
             if run.kind != RunKind::Call || run.workspace.as_deref() != Some(&name) {
                 continue;
             }
@@ -249,9 +250,9 @@ impl Host {
     }
 }
 
-fn create_op(run: &Run, spec: &Spec, call_key: Option<Digest>) -> Op {
+fn create_op(run: &Run, spec: &Spec) -> Op {
     let source = serde_json::to_value(spec).expect("a mission has text keys only");
-    Op::CreateRun { run: Box::new(run.clone()), source, call_key }
+    Op::CreateRun { run: Box::new(run.clone()), source }
 }
 
 fn plan_op(run: &Run, seq: u64, planned: Planned) -> Op {

@@ -39,7 +39,7 @@ impl Runner<'_> {
         if messages.is_empty() {
             return;
         }
-        let base = self.session.revision;
+        let base = self.session.base();
         let extended = self.session.extend(&messages);
         self.transcript.extend(extended);
         self.outbox.ops.push(Op::Append { session: self.run.session, base, messages });
@@ -73,6 +73,7 @@ impl Runner<'_> {
         if ops.is_empty() && durability == Durability::Riding {
             return Ok(());
         }
-        Ok(self.host.journal.commit(ops, durability)?)
+        self.host.journal.commit(ops, durability)?;
+        Ok(())
     }
 }
