@@ -8,10 +8,12 @@ use crate::storage::{Durability, IoCounts, Snapshot, Storage, StorageError, Tran
 
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A [`Storage`] in memory. Clones are handles of one store, as two openings of one file would be.
+/// A [`Storage`] in memory.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
+    /// Of this opening.
+    counts: Arc<Mutex<IoCounts>>,
     read_only: bool,
 }
 
@@ -28,14 +30,11 @@ struct State {
     visible: Arc<Pairs>,
     /// What a crash leaves.
     durable: Arc<Pairs>,
-    counts: IoCounts,
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // The state is replaced in one assignment, so a panic elsewhere cannot have left it half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// What these locks guard is replaced at once, so a panic elsewhere cannot have left it half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl MemoryStore {
@@ -44,22 +43,28 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// A handle of the same store that refuses to write.
+    /// The same store, opened once more.
     #[must_use]
-    pub fn read_only(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), read_only: true }
+    pub fn reopen(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), ..Self::default() }
+    }
+
+    /// The same store, opened once more and refusing to write.
+    #[must_use]
+    pub fn reopen_read_only(&self) -> Self {
+        Self { read_only: true, ..self.reopen() }
     }
 
     /// Lose everything that is not durable, as a power cut would.
     pub fn crash(&self) {
-        let mut state = self.shared.state();
+        let mut state = lock(&self.shared.state);
         state.visible = Arc::clone(&state.durable);
     }
 }
 
 impl Storage for MemoryStore {
     fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, StorageError> {
-        Ok(Box::new(View(Arc::clone(&self.shared.state().visible))))
+        Ok(Box::new(View(Arc::clone(&lock(&self.shared.state).visible))))
     }
 
     fn begin(&self) -> Result<Box<dyn Transaction + '_>, StorageError> {
@@ -67,13 +72,13 @@ impl Storage for MemoryStore {
             let refused = io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "opened for reading");
             return Err(StorageError::Io(refused));
         }
-        let writer = self.shared.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let pairs = Pairs::clone(&self.shared.state().visible);
-        Ok(Box::new(Write { shared: &self.shared, _writer: writer, pairs, writes: 0, written_bytes: 0 }))
+        let writer = lock(&self.shared.writer);
+        let pairs = Pairs::clone(&lock(&self.shared.state).visible);
+        Ok(Box::new(Write { store: self, _writer: writer, pairs, counts: IoCounts::default() }))
     }
 
     fn io_counts(&self) -> IoCounts {
-        self.shared.state().counts
+        *lock(&self.counts)
     }
 }
 
@@ -91,11 +96,10 @@ impl Snapshot for View {
 }
 
 struct Write<'a> {
-    shared: &'a Shared,
+    store: &'a MemoryStore,
     _writer: MutexGuard<'a, ()>,
     pairs: Pairs,
-    writes: u64,
-    written_bytes: u64,
+    counts: IoCounts,
 }
 
 impl Snapshot for Write<'_> {
@@ -111,28 +115,30 @@ impl Snapshot for Write<'_> {
 
 impl Transaction for Write<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError> {
-        self.writes += 1;
-        self.written_bytes += (key.len() + value.len()) as u64;
+        self.counts.writes += 1;
+        self.counts.written_bytes += (key.len() + value.len()) as u64;
         self.pairs.insert(key.to_vec(), value.to_vec());
         Ok(())
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), StorageError> {
-        self.writes += 1;
-        self.written_bytes += key.len() as u64;
+        self.counts.writes += 1;
+        self.counts.written_bytes += key.len() as u64;
         self.pairs.remove(key);
         Ok(())
     }
 
     fn commit(self: Box<Self>, durability: Durability) -> Result<(), StorageError> {
-        let mut state = self.shared.state();
+        let mut state = lock(&self.store.shared.state);
         state.visible = Arc::new(self.pairs);
         if durability > Durability::Riding {
             state.durable = Arc::clone(&state.visible);
         }
-        state.counts.writes += self.writes;
-        state.counts.written_bytes += self.written_bytes;
-        state.counts.syncs += match durability {
+        let mut counts = lock(&self.store.counts);
+        counts.writes += self.counts.writes;
+        counts.written_bytes += self.counts.written_bytes;
+        // As many as the store on a file needs.
+        counts.syncs += match durability {
             Durability::Riding => 0,
             Durability::Durable => 1,
             Durability::DurableForQuickOpen => 2,

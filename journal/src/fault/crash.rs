@@ -19,6 +19,11 @@ pub struct History {
 }
 
 impl History {
+    /// How often the length was set.
+    pub fn set_lens(&self) -> usize {
+        self.events.iter().filter(|event| matches!(event, Event::SetLen(_))).count()
+    }
+
     /// Every moment at which the power can go: before the first change, and after each.
     pub fn crashes(&self) -> impl Iterator<Item = Crash<'_>> {
         let mut synced = Arc::clone(&self.start);
