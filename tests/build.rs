@@ -6,9 +6,8 @@ mod build_guests;
 use build_guests::Guest;
 
 fn main() {
-    build_guests::build(&[Guest {
-        name: "misbehave",
-        package: "deed-guest-misbehave",
-        directory: "tests/guests/misbehave",
-    }]);
+    build_guests::build(&[
+        Guest { name: "greet", package: "deed-guest-greet", directory: "tests/guests/greet" },
+        Guest { name: "misbehave", package: "deed-guest-misbehave", directory: "tests/guests/misbehave" },
+    ]);
 }

@@ -1,0 +1,122 @@
+//! What `README.md` says is so: the tests it names are there, what it shows can be run.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{fs, path::Path, sync::LazyLock};
+
+use deed_tests::{CallReply, Envelope, Sandbox, Wait, guests, never_asked, project_root};
+use serde_json::{Value, json};
+
+static README: LazyLock<String> =
+    LazyLock::new(|| fs::read_to_string(project_root().join("README.md")).unwrap());
+
+/// The text below a heading, up to the next one.
+fn section(heading: &str) -> &'static str {
+    let (_, rest) = README.split_once(&format!("\n## {heading}\n")).unwrap();
+    rest.split("\n## ").next().unwrap()
+}
+
+/// The blocks of code in one language, in order.
+fn blocks(language: &str) -> Vec<&'static str> {
+    let start = format!("\n```{language}\n");
+    README.split(&start).skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect()
+}
+
+/// What stands in backticks within a line.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
+/// Whether `tests/tests/FILE.rs` has a test whose name begins so.
+fn has_test(file: &str, start: &str) -> bool {
+    let path = project_root().join("tests/tests").join(file).with_extension("rs");
+    fs::read_to_string(path).is_ok_and(|text| text.contains(&format!("#[test]\nfn {start}")))
+}
+
+/// `FILE START`, as the section about guarantees names a test.
+fn named_test(quoted: &str) -> Option<(&str, &str)> {
+    let (file, start) = quoted.split_once(' ')?;
+    let is_word = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    (is_word(file) && is_word(start)).then_some((file, start))
+}
+
+#[test]
+fn every_guarantee_names_a_test_that_is_there() {
+    let section = section("Guarantees");
+    let mut rows = 0;
+    for line in section.lines().filter(|line| line.starts_with("| `")) {
+        rows += 1;
+        for cell in line.trim_matches('|').split('|').skip(1) {
+            let proved = quoted(cell).any(|text| named_test(text).is_some());
+            assert!(proved || cell.trim() == "not there yet", "no test in the cell `{cell}` of `{line}`");
+        }
+    }
+    assert_eq!(rows, 5, "one for each point");
+    for text in quoted(section) {
+        if let Some((file, start)) = named_test(text) {
+            assert!(has_test(file, start), "`{text}`: there is no such test");
+        } else if text.starts_with('b') && text[1..].chars().all(|c| c.is_ascii_digit()) {
+            assert!(has_test("sweep", text), "`{text}`: the sweep has no such test");
+        }
+    }
+    assert!(!has_test("sweep", "b99"), "the control: a test that is not there is noticed");
+}
+
+#[test]
+fn every_path_is_there() {
+    let ours = ["host/", "journal/", "plugins/", "tests/", "wit/"];
+    let is_page = |text: &str| Path::new(text).extension().is_some_and(|extension| extension == "md");
+    let is_ours = |text: &&str| ours.iter().any(|start| text.starts_with(start)) || is_page(text);
+    for page in ["README.md", "DECISIONS.md", "host/ARCHITECTURE.md"] {
+        let text = fs::read_to_string(project_root().join(page)).unwrap();
+        for path in quoted(&text).filter(is_ours) {
+            assert!(project_root().join(path).exists(), "`{path}`, named in `{page}`, is not there");
+        }
+    }
+}
+
+/// Without what a formatter decides.
+fn bare(code: &str) -> String {
+    code.split_whitespace().collect::<String>().replace(",}", "}")
+}
+
+#[test]
+fn the_first_plugin_has_ten_lines_builds_and_greets() {
+    let [code] = blocks("rust").try_into().unwrap();
+    assert_eq!(code.lines().count(), 10);
+    let guest = fs::read_to_string(project_root().join("tests/guests/greet/src/lib.rs")).unwrap();
+    assert!(bare(&guest).ends_with(&bare(code)), "`tests/guests/greet` is another plugin");
+
+    let sandbox = Sandbox::bare();
+    let tools = sandbox.root().join("tools");
+    fs::create_dir(&tools).unwrap();
+    fs::write(tools.join("greet.wasm"), guests::GREET).unwrap();
+    let with_tools = ["--tools", tools.to_str().unwrap()];
+    let greeted = sandbox.call("greet", &json!({ "name": "you" })).args(with_tools).run().expect_code(0);
+    assert_eq!(greeted.json::<CallReply>().text(), "Hello, you!");
+    let refused = sandbox.call("greet", &json!({ "nam": "you" })).args(with_tools).run().expect_code(2);
+    assert!(README.contains(refused.stderr.lines().next().unwrap().split(';').next().unwrap()), "{refused}");
+}
+
+#[test]
+fn the_mission_and_the_batch_run() {
+    let [mission, batch] = blocks("json").try_into().unwrap();
+    let sandbox = Sandbox::with(&serde_json::from_str(mission).unwrap(), &[("a.txt", "alpha\n")]);
+    let first: Envelope = sandbox.run(None).run().expect_code(4).json();
+    let approves = |wait: &Wait| match wait.kind.as_str() {
+        "approval" => Ok("approve"),
+        other => Err(format!("a wait of kind `{other}` was not expected: {wait:?}")),
+    };
+    for wait in &first.waits {
+        sandbox.answer(&wait.wait, approves(wait).unwrap()).unwrap();
+    }
+    let done: Envelope = sandbox.resume(None).run().expect_code(0).json();
+    assert_eq!(done.result.as_deref(), Some("Noted."));
+    assert_eq!(sandbox.repository().history().unwrap()[0].subject(), "Add a note");
+
+    let batch: Value = serde_json::from_str(batch).unwrap();
+    let sandbox = Sandbox::with(&batch, &[]);
+    let passage = sandbox.run_to_end(None, &never_asked).unwrap();
+    assert_eq!(passage.envelope.status, "done");
+    assert_eq!(sandbox.files().text("count.txt"), "one\n");
+}
