@@ -78,6 +78,7 @@
 //! # }
 //! ```
 
+pub mod arguments;
 pub mod boundary;
 pub mod capability;
 pub mod engine;

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use deed_journal::{Digest, EffectState, StepError};
 use serde_json::Value;
 
+use crate::arguments;
 use crate::engine::{Engine, LoadError, Plugin, ToolDescriptor};
 use crate::host_tools::{HOST_PLUGIN, HostTool};
 
@@ -230,7 +231,7 @@ impl Toolbox {
     /// An unknown tool, or each argument that does not fit.
     pub fn check(&self, scope: &Scope, name: &str, args: &Value) -> Result<&Tool, StepError> {
         let tool = self.find(scope, name)?;
-        match tool.misfit(args) {
+        match arguments::refusal(args).or_else(|| tool.misfit(args)) {
             None => Ok(tool),
             Some(misfit) => Err(StepError {
                 kind: "invalid-arguments".to_owned(),

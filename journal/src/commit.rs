@@ -1,7 +1,7 @@
 //! Commits: operations that become visible together, or not at all.
 
 use crate::id::{RunId, SessionId, WaitId};
-use crate::record::{ReadError, VALUE_BYTES};
+use crate::record::ReadError;
 use crate::run::Run;
 use crate::session::{Base, Head, MessageBody, RewriteKind, SnapshotConflict, Turn};
 use crate::step::StepEvent;
@@ -169,12 +169,14 @@ pub enum CommitError {
         keep: u64,
     },
     /// A value is larger than the journal takes.
-    #[error("{what} is {bytes} bytes, and the journal takes at most {VALUE_BYTES}")]
+    #[error("{what} is {bytes} bytes, and the journal takes at most {limit}")]
     TooLarge {
         /// What it is.
         what: String,
         /// Its size.
         bytes: usize,
+        /// The largest it may be.
+        limit: usize,
     },
     /// The session has changed.
     #[error(transparent)]

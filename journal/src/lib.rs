@@ -25,16 +25,17 @@
 //!
 //! let journal = Journal::open(&path, options())?;
 //! let run = Run::new(RunId::from_bytes([1; 16]), SessionId::from_bytes([2; 16]), [3; 16], "say hello", 0);
-//! let create = Op::CreateRun { run: Box::new(run.clone()), source: serde_json::json!({}), call_key: None };
+//! let create = Op::CreateRun { run: Box::new(run.clone()), source: serde_json::json!({}) };
 //! journal.commit(vec![create], Durability::Durable)?;
 //! drop(journal); // or die: what was durable is there
 //!
 //! let journal = Journal::open(&path, options())?;
-//! assert_eq!(journal.read().open_runs()?, [run]);
+//! assert_eq!(journal.read().open_runs()?.items, [run]);
 //! # Ok(())
 //! # }
 //! ```
 
+mod apply;
 mod base64_bytes;
 mod commit;
 mod effect;
@@ -47,17 +48,22 @@ mod medium;
 #[cfg(feature = "test-support")]
 mod memory_store;
 mod open;
+mod prune;
 mod reader;
 mod record;
+mod recover;
 mod recovery;
 mod redb_store;
 mod run;
 mod session;
 mod source;
+mod staged;
 mod step;
 mod storage;
+mod stored;
 #[cfg(feature = "test-support")]
 pub mod test_support;
+mod verify;
 mod wait;
 mod writer;
 
@@ -67,16 +73,22 @@ pub use id::{Digest, IdempotencyKey, ParseIdError, RunId, SessionId, StoreId, Wa
 pub use journal::{Journal, Options};
 pub use marks::{BootId, Epoch, Started};
 pub use open::OpenError;
+pub use prune::{CALL_KEY_MS, PrunePolicy};
 pub use reader::Reader;
-pub use record::ReadError;
+pub use record::{Listing, ReadError};
+pub use recover::{RecoveryAction, RecoveryItem, TailPolicy};
 pub use recovery::Recovery;
 pub use run::{Criterion, Position, Run, RunKind, RunStatus, Usage};
-pub use session::{Head, Message, MessageBody, Role, Session, SnapshotConflict, ToolCall, ToolResult};
+pub use session::{
+    Base, ConflictKind, Head, Message, MessageBody, Rewrite, RewriteKind, Role, Session, SnapshotConflict,
+    ToolCall, ToolResult, Turn,
+};
 pub use source::{Clock, Entropy};
 pub use step::{
     Attempt, EffectState, Intent, Outcome, Planned, Receipt, SettledBy, Step, StepError, StepEvent, StepKind,
     StepResult, StepStatus, Unsettled,
 };
 pub use storage::{Durability, IoCounts, StorageError};
+pub use verify::VerifyReport;
 pub use wait::{Answer, Asked, Wait, WaitKind};
 pub use writer::Idle;

@@ -46,7 +46,7 @@ impl Reader {
         Self { storage }
     }
 
-    fn view(&self) -> Result<Box<dyn Snapshot + '_>, StorageError> {
+    pub(crate) fn view(&self) -> Result<Box<dyn Snapshot + '_>, StorageError> {
         self.storage.snapshot()
     }
 

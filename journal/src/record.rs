@@ -20,6 +20,10 @@ pub(crate) const INLINE_BYTES: usize = 64 << 10;
 /// JSON beyond this is refused. Four times the largest result a call may have, in base64.
 pub(crate) const VALUE_BYTES: usize = 16 << 20;
 
+/// The same for what a run executes, which a script of large arguments may be: it is written once, and read once by each
+/// resume.
+pub(crate) const SOURCE_BYTES: usize = 256 << 20;
+
 /// What a record begins with whose JSON lies in a blob. JSON itself never begins with it.
 const BLOB_MARK: u8 = b'@';
 
@@ -71,6 +75,7 @@ enum Kind {
     Message = b'M',
     Rewrite = b'L',
     Blob = b'B',
+    BlobReferences = b'C',
 }
 
 impl Key {
@@ -80,6 +85,11 @@ impl Key {
             bytes.extend_from_slice(part);
         }
         Self(bytes)
+    }
+
+    /// The prefix of every key.
+    pub(crate) fn everything() -> Self {
+        Self(Vec::new())
     }
 
     /// The one record about the store itself.
@@ -190,6 +200,16 @@ impl Key {
         Self::new(Kind::Blob, &[digest.as_bytes()])
     }
 
+    /// How many records name a large value. Apart from it, so that one more reference does not write it again.
+    pub(crate) fn blob_references(digest: &Digest) -> Self {
+        Self::new(Kind::BlobReferences, &[digest.as_bytes()])
+    }
+
+    /// How large the JSON of the record may be.
+    pub(crate) fn limit_bytes(&self) -> usize {
+        if self.0.first() == Some(&(Kind::RunSource as u8)) { SOURCE_BYTES } else { VALUE_BYTES }
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -213,7 +233,7 @@ pub(crate) fn encode<T: Serialize>(key: &Key, record: &T) -> Encoded {
     Encoded { bytes: envelope(key, &payload), blob: Some((digest, json)) }
 }
 
-fn envelope(key: &Key, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn envelope(key: &Key, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1 + CHECKSUM_BYTES + payload.len());
     bytes.push(SCHEMA_VERSION);
     bytes.extend_from_slice(&checksum(key.as_bytes(), SCHEMA_VERSION, payload));
@@ -252,38 +272,22 @@ pub(crate) fn decode<T: DeserializeOwned>(
         None => std::borrow::Cow::Borrowed(payload),
         Some(digest) => {
             let digest = digest.try_into().map_err(|_| damaged(key, "the name of its blob is cut"))?;
-            let blob = Blob::read(view, &Digest::from_bytes(digest))?;
-            std::borrow::Cow::Owned(blob.ok_or_else(|| damaged(key, "its blob is missing"))?.content)
+            let content = read_blob(view, &Digest::from_bytes(digest))?;
+            std::borrow::Cow::Owned(content.ok_or_else(|| damaged(key, "its blob is missing"))?)
         }
     };
     serde_json::from_slice(&json).map_err(|error| damaged(key, &error.to_string()))
 }
 
-/// A large value, and how many records name it.
-pub(crate) struct Blob {
-    pub(crate) references: u64,
-    pub(crate) content: Vec<u8>,
-}
-
-impl Blob {
-    /// The blob, if it is there. Its content is checked against its name.
-    pub(crate) fn read(view: &dyn Snapshot, digest: &Digest) -> Result<Option<Self>, ReadError> {
-        let key = Key::blob(digest);
-        let Some(bytes) = view.get(key.as_bytes())? else { return Ok(None) };
-        let payload = payload(key.as_bytes(), &bytes)?;
-        let (count, content) =
-            payload.split_first_chunk().ok_or_else(|| damaged(key.as_bytes(), "it is too short"))?;
-        if Digest::of(content) != *digest {
-            return Err(damaged(key.as_bytes(), "its content does not fit its name"));
-        }
-        Ok(Some(Self { references: u64::from_be_bytes(*count), content: content.to_vec() }))
+/// The content of a blob, if it is there. It is checked against its name.
+pub(crate) fn read_blob(view: &dyn Snapshot, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
+    let key = Key::blob(digest);
+    let Some(bytes) = view.get(key.as_bytes())? else { return Ok(None) };
+    let content = payload(key.as_bytes(), &bytes)?;
+    if Digest::of(content) != *digest {
+        return Err(damaged(key.as_bytes(), "its content does not fit its name"));
     }
-
-    pub(crate) fn encode(&self, key: &Key) -> Vec<u8> {
-        let mut payload = self.references.to_be_bytes().to_vec();
-        payload.extend_from_slice(&self.content);
-        envelope(key, &payload)
-    }
+    Ok(Some(content.to_vec()))
 }
 
 pub(crate) fn damaged(key: &[u8], reason: &str) -> ReadError {
@@ -356,11 +360,12 @@ pub(crate) fn name(key: &[u8]) -> String {
         Some(b'M') => "message of session",
         Some(b'L') => "rewrite of session",
         Some(b'B') => "blob",
+        Some(b'C') => "references of blob",
         _ => "of an unknown kind",
     };
     let rest = key.get(1..).unwrap_or_default();
     match rest.split_at_checked(16) {
-        Some((id, number)) if number.len() >= 8 && key.first() != Some(&b'B') => {
+        Some((id, number)) if number.len() >= 8 && !matches!(key.first(), Some(b'B' | b'C' | b'K')) => {
             let seq = number[..8].iter().fold(0u64, |seq, byte| seq << 8 | u64::from(*byte));
             format!("{kind} {}, number {seq}", hex::encode(id))
         }
@@ -418,7 +423,7 @@ mod tests {
         let missing = decode::<String>(&store, key.as_bytes(), &encoded.bytes).unwrap_err();
         assert!(missing.to_string().contains("its blob is missing"), "{missing}");
         let blob_key = Key::blob(&digest);
-        let stored = Blob { references: 1, content }.encode(&blob_key);
+        let stored = envelope(&blob_key, &content);
         store.0.insert(blob_key.as_bytes().to_vec(), stored);
         assert_eq!(decode::<String>(&store, key.as_bytes(), &encoded.bytes).unwrap(), large);
         store.0.get_mut(blob_key.as_bytes()).unwrap()[1000] ^= 1;

@@ -137,6 +137,9 @@ pub struct Run {
     pub git: bool,
     /// When it was created, milliseconds since the epoch.
     pub created_ms: u64,
+    /// When it ended, milliseconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
     /// What comes next.
     pub position: Position,
     /// What must be met.
@@ -171,6 +174,7 @@ impl Run {
             workspace: None,
             git: false,
             created_ms,
+            ended_ms: None,
             position: Position::Setup,
             criteria: Vec::new(),
             usage: Usage::default(),

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::commit::CommitError;
 use crate::id::Digest;
-use crate::record::{self, Blob, Encoded, Key, VALUE_BYTES};
+use crate::record::{self, Encoded, Key};
 use crate::storage::{Snapshot, StorageError, Transaction};
 
 /// What a commit would make of the store.
@@ -53,13 +53,17 @@ impl<'a> Staged<'a> {
     pub(crate) fn put<T: Serialize>(&mut self, key: &Key, record: &T, what: &str) -> Result<(), CommitError> {
         let Encoded { bytes, blob } = record::encode(key, record);
         if let Some((digest, content)) = blob {
-            if content.len() > VALUE_BYTES {
-                return Err(CommitError::TooLarge { what: what.to_owned(), bytes: content.len() });
+            let limit = key.limit_bytes();
+            if content.len() > limit {
+                return Err(CommitError::TooLarge { what: what.to_owned(), bytes: content.len(), limit });
             }
-            let key = Key::blob(&digest);
-            let references = Blob::read(self, &digest)?.map_or(0, |blob| blob.references) + 1;
-            let stored = Blob { references, content }.encode(&key);
-            self.writes.insert(key.as_bytes().to_vec(), Some(stored));
+            let references = self.references(&digest)?;
+            if references == 0 {
+                let key = Key::blob(&digest);
+                let stored = record::envelope(&key, &content);
+                self.writes.insert(key.as_bytes().to_vec(), Some(stored));
+            }
+            self.set_references(&digest, references + 1);
         }
         self.release_blob(key.as_bytes())?;
         self.writes.insert(key.as_bytes().to_vec(), Some(bytes));
@@ -90,12 +94,22 @@ impl<'a> Staged<'a> {
     }
 
     fn drop_reference(&mut self, digest: &Digest) -> Result<(), CommitError> {
-        let Some(blob) = Blob::read(self, digest)? else { return Ok(()) };
-        let key = Key::blob(digest);
-        let left = blob.references.saturating_sub(1);
-        let stored = (left > 0).then(|| Blob { references: left, ..blob }.encode(&key));
-        self.writes.insert(key.as_bytes().to_vec(), stored);
+        let references = self.references(digest)?.saturating_sub(1);
+        if references == 0 {
+            self.writes.insert(Key::blob(digest).as_bytes().to_vec(), None);
+        }
+        self.set_references(digest, references);
         Ok(())
+    }
+
+    fn references(&self, digest: &Digest) -> Result<u64, CommitError> {
+        Ok(record::read(self, &Key::blob_references(digest))?.unwrap_or(0))
+    }
+
+    fn set_references(&mut self, digest: &Digest, references: u64) {
+        let key = Key::blob_references(digest);
+        let stored = (references > 0).then(|| record::encode(&key, &references).bytes);
+        self.writes.insert(key.as_bytes().to_vec(), stored);
     }
 
     /// The collected writes.

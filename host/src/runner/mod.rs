@@ -164,7 +164,8 @@ pub struct Runner<'h> {
     scope: Scope,
     model: Option<Box<dyn Model>>,
     session: Session,
-    transcript: Vec<Message>,
+    /// The session's messages, once the model needs them: a long transcript does not make resuming long.
+    transcript: Option<Vec<Message>>,
     outbox: Outbox,
     /// The policy of the turn under way.
     policy: Snapshot,
@@ -183,7 +184,6 @@ impl<'h> Runner<'h> {
         let session = reader
             .session(run.session)?
             .ok_or_else(|| unreadable(format!("its session {} is missing", run.session)))?;
-        let transcript = reader.transcript(run.session)?;
         let batch = match run.position {
             Position::Batch { first, last, .. } => (first..=last)
                 .map(|seq| {
@@ -204,7 +204,7 @@ impl<'h> Runner<'h> {
             run,
             spec,
             session,
-            transcript,
+            transcript: None,
             batch,
         })
     }
@@ -253,6 +253,7 @@ impl<'h> Runner<'h> {
         self.run.status = status;
         self.run.result = result;
         self.run.position = Position::End;
+        self.run.ended_ms = Some(self.host.clock.now_ms());
         self.commit_durably()?;
         Ok(Flow::On)
     }

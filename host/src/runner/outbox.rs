@@ -41,7 +41,9 @@ impl Runner<'_> {
         }
         let base = self.session.base();
         let extended = self.session.extend(&messages);
-        self.transcript.extend(extended);
+        if let Some(transcript) = &mut self.transcript {
+            transcript.extend(extended);
+        }
         self.outbox.ops.push(Op::Append { session: self.run.session, base, messages });
     }
 

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::own_step::{OwnStep, OwnValue};
 use super::{Flow, RunError, Runner};
+use crate::arguments;
 use crate::boundary::Boundary;
 use crate::mission::{Call, Spec};
 use crate::model::{ModelAnswer, ModelRequest};
@@ -88,14 +89,22 @@ impl Runner<'_> {
         let own =
             OwnStep { seq, kind: StepKind::ModelCall, name: model.name(), effect: EffectClass::Idempotent };
         let answered = self.own_step(&own, |runner| {
+            // Everything the model sees is durable: the intent of this step committed it.
+            let messages = match runner.transcript.take() {
+                Some(messages) => messages,
+                None => runner.host.journal.read().transcript(runner.run.session)?,
+            };
+            let messages = runner.transcript.insert(messages);
             let tools = runner.host.toolbox.descriptors(&runner.scope);
-            let request =
-                ModelRequest { run: runner.run.id, seq, messages: &runner.transcript, tools: &tools };
-            let answer = model.respond(&request).map_err(|source| RunError::Model {
+            let request = ModelRequest { run: runner.run.id, seq, messages, tools: &tools };
+            let mut answer = model.respond(&request).map_err(|source| RunError::Model {
                 run: runner.run.id,
                 seq,
                 source,
             })?;
+            for call in &mut answer.calls {
+                call.input = arguments::bounded(call.input.take());
+            }
             Ok(serde_json::to_value(answer).expect("an answer has text keys only"))
         });
         self.model = Some(model);
