@@ -238,7 +238,7 @@ impl Place {
         let id = |byte| [byte; 16];
         let run = Run::new(RunId::from_bytes(id(1)), SessionId::from_bytes(id(2)), id(3), "take up room", 0);
         let source = Value::String("x".repeat(BALLAST_BYTES));
-        let ballast = Op::CreateRun { run: Box::new(run), source, call_key: None };
+        let ballast = Op::CreateRun { run: Box::new(run), source };
         place.host.journal.commit(vec![ballast], Durability::Durable).unwrap();
         place
     }
