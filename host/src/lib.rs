@@ -26,7 +26,7 @@
 //! use deed::boundary::Unarmed;
 //! use deed::engine::{CancelToken, Engine, EngineConfig, Limits};
 //! use deed::journal::{BootId, Idle, Journal, Options, RunStatus};
-//! use deed::mission::Call;
+//! use deed::mission::{Call, Network};
 //! use deed::runner::{CallOptions, Host, Runner};
 //! use deed::sources::{SystemClock, SystemEntropy};
 //! use deed::standard::standard_plugins;
@@ -57,6 +57,7 @@
 //!     owner: Arc::new(Absent),
 //!     limits: Limits::default(),
 //!     cancel: CancelToken::new(),
+//!     stop: Arc::default(),
 //! };
 //!
 //! let options = CallOptions {
@@ -66,6 +67,7 @@
 //!     },
 //!     workspace: workspace.clone(),
 //!     key: Some("greeting".into()),
+//!     network: Network::Closed,
 //! };
 //! let created = host.create_call(&options)?;
 //! let envelope = Runner::load(&host, created.run)?.drive()?;

@@ -299,8 +299,11 @@ pub(crate) fn read<T: DeserializeOwned>(view: &dyn Snapshot, key: &Key) -> Resul
     view.get(key.as_bytes())?.map(|bytes| decode(view, key.as_bytes(), &bytes)).transpose()
 }
 
+/// A key and its bytes, as they are stored.
+pub(crate) type Pair = (Vec<u8>, Vec<u8>);
+
 /// The raw pairs whose key begins with `prefix`.
-pub(crate) fn pairs(view: &dyn Snapshot, prefix: &Key) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StorageError> {
+pub(crate) fn pairs(view: &dyn Snapshot, prefix: &Key) -> Result<Vec<Pair>, StorageError> {
     let mut pairs = Vec::new();
     view.scan(prefix.as_bytes(), &mut |key, bytes| {
         pairs.push((key.to_vec(), bytes.to_vec()));

@@ -92,6 +92,9 @@ pub struct Message {
 
 impl Message {
     /// The hash of a message with this body after the one with `parent`'s hash.
+    ///
+    /// # Panics
+    /// Never: a message has text keys only, which is all that JSON asks.
     pub fn chain(parent: Option<&Digest>, body: &MessageBody) -> Digest {
         let body = serde_json::to_value(body).expect("a message has text keys only");
         let mut chained = parent.map_or_else(Vec::new, |hash| hash.as_bytes().to_vec());

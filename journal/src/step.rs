@@ -175,6 +175,18 @@ pub enum SettledBy {
     Refusal,
 }
 
+impl SettledBy {
+    /// As it is written everywhere.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Execution => "execution",
+            Self::Probe => "probe",
+            Self::Owner => "owner",
+            Self::Refusal => "refusal",
+        }
+    }
+}
+
 /// What came of a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "status")]

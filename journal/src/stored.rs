@@ -38,12 +38,7 @@ pub(crate) fn events(view: &dyn Snapshot, run: RunId, seq: u64) -> Result<Vec<St
 }
 
 /// The step that raw records add up to: events, then their number, so that a record that vanished is noticed.
-fn fold(
-    view: &dyn Snapshot,
-    run: RunId,
-    seq: u64,
-    pairs: &[(Vec<u8>, Vec<u8>)],
-) -> Result<(Step, u64), ReadError> {
+fn fold(view: &dyn Snapshot, run: RunId, seq: u64, pairs: &[record::Pair]) -> Result<(Step, u64), ReadError> {
     let missing = || damaged_step(run, seq, "one of its records is missing");
     let Some(((head_key, head), events)) = pairs.split_last() else { return Err(missing()) };
     if head_key != Key::step_head(run, seq).as_bytes() {

@@ -151,14 +151,14 @@ impl State {
             }
         };
         let mut accepted = Vec::with_capacity(group.len());
-        let mut changed = false;
+        let mut wrote = false;
         for job in group {
             match stage(&*transaction, self.generation, &job.ops) {
                 Ok((writes, changes)) => {
                     if let Err(error) = writes.put_into(&mut *transaction) {
                         self.stopped = Some(error.to_string());
                     }
-                    changed |= !writes.is_empty();
+                    wrote |= !writes.is_empty();
                     accepted.push((job, changes));
                 }
                 Err(error) => job.answer(Err(error)),
@@ -166,7 +166,7 @@ impl State {
         }
         let Some(durability) = accepted.iter().map(|(job, _)| job.durability).max() else { return };
         // What is there already is not written again; only riding commits may still have to reach the disk.
-        let needed = changed || (self.riding && durability > Durability::Riding);
+        let needed = wrote || (self.riding && durability > Durability::Riding);
         if self.stopped.is_none() && needed {
             let result = transaction.commit(durability);
             self.committed(durability, &result);

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use deed::boundary::Unarmed;
 use deed::engine::{CancelToken, Engine, EngineConfig, Limits};
-use deed::mission::{Call, Spec};
+use deed::mission::{Call, Network, Spec};
 use deed::model::{Model, ModelAnswer, ModelError, ModelRequest};
 use deed::runner::{CallOptions, Host, RunError, RunOptions, Runner};
 use deed::sources::{FixedClock, SeededEntropy, SystemEntropy};
@@ -300,6 +300,7 @@ fn host(dir: &Path, owner: Arc<dyn Owner>) -> Host {
         owner,
         limits: Limits::default(),
         cancel: CancelToken::new(),
+        stop: Arc::default(),
     }
 }
 
@@ -452,6 +453,7 @@ fn a_single_call_costs_three_and_joining_it_nothing() {
         call: call(Command.into(), &mut 0),
         workspace: place.dir.path().join("workspace"),
         key: Some("once".to_owned()),
+        network: Network::Closed,
     };
     let first = place.host.create_call(&options).unwrap();
     assert_eq!(place.drive(first.run, 0).1.unwrap(), RunStatus::Done);

@@ -5,6 +5,7 @@
 
 mod capture;
 mod group;
+mod offline;
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -19,6 +20,7 @@ use wasmtime::component::{HasData, Linker};
 
 use self::bindings::deed::process::exec::{self, Capture, Ended, Error, Status};
 use self::group::{End, Prepared};
+use self::offline::Offline;
 use super::{Action, Gate};
 use crate::engine::request::CancelToken;
 
@@ -61,6 +63,7 @@ pub(crate) struct ProcessCtx {
     directory: Option<Arc<Dir>>,
     environment: Arc<CommandEnvironment>,
     cancel: CancelToken,
+    network: bool,
     gate: Gate,
 }
 
@@ -73,6 +76,7 @@ impl ProcessCtx {
             directory: None,
             environment: Arc::default(),
             cancel: CancelToken::new(),
+            network: false,
             gate,
         })
     }
@@ -91,6 +95,12 @@ impl ProcessCtxBuilder {
 
     pub(crate) fn cancel(mut self, cancel: CancelToken) -> Self {
         self.0.cancel = cancel;
+        self
+    }
+
+    /// Whether commands reach the network; they do not by default.
+    pub(crate) fn network(mut self, open: bool) -> Self {
+        self.0.network = open;
         self
     }
 
@@ -129,6 +139,11 @@ impl ProcessCtxView<'_> {
         self.0.gate.admit(Action::Execute(&name)).map_err(Error::Denied)?;
         let directory = self.open_directory(command.directory.as_deref())?;
         let program = self.find(&name)?;
+        if !self.0.network && !offline::is_possible() {
+            return Err(Error::Denied(format!(
+                "`{name}` was not started: this machine lets deed cut no command off the network, which is closed for this call; open it with `network: open` in the mission, or `--network open` for a single call"
+            )));
+        }
 
         let mut prepared = Command::new(&program);
         prepared
@@ -141,6 +156,7 @@ impl ProcessCtxView<'_> {
         let prepared = Prepared {
             command: prepared,
             directory,
+            offline: (!self.0.network).then(Offline::new),
             stdin: command.stdin,
             limit_bytes: usize::try_from(limit).expect("the maximum fits"),
             timeout: command.timeout_ms.map(Duration::from_millis),

@@ -7,7 +7,7 @@ use deed_journal::{Answer, Clock, Durability, Op, OpenError};
 use serde_json::json;
 
 use super::exit::Exit;
-use super::output::Format;
+use super::output::{Format, out};
 use super::{Global, find, journal_path, output};
 
 #[derive(Debug, Args)]
@@ -45,8 +45,8 @@ pub(super) fn run(global: &Global, args: &AnswerArgs) -> Result<Exit> {
             "already": already,
         }))?;
     } else {
-        println!("{id}: {}", args.option);
-        println!("then: deed resume {}", id.run.short());
+        out!("{id}: {}", args.option);
+        out!("then: deed resume {}{}", id.run.short(), output::same_journal(global));
     }
     Ok(Exit::Done)
 }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use deed::engine::Output;
-use deed::mission::Call;
+use deed::mission::{Call, Network};
 use deed::runner::CallOptions;
 use deed_journal::{StepKind, StepResult, StepStatus};
 use serde::Deserialize;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::exit::Exit;
 use super::failure::Usage;
 use super::hosting::{self, TestArgs};
-use super::output::Format;
+use super::output::{Format, out};
 use super::{Global, journal_path, output};
 
 #[derive(Debug, Args)]
@@ -27,8 +27,17 @@ pub(super) struct CallArgs {
     /// A key of your own: a second call with it joins the first, or returns its outcome.
     #[arg(long)]
     key: Option<String>,
+    /// Whether a command that the tool runs reaches the network.
+    #[arg(long, value_enum, default_value_t = NetworkArg::Closed)]
+    network: NetworkArg,
     #[command(flatten)]
     test: TestArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum NetworkArg {
+    Closed,
+    Open,
 }
 
 pub(super) fn run(global: &Global, args: &CallArgs) -> Result<Exit> {
@@ -38,6 +47,10 @@ pub(super) fn run(global: &Global, args: &CallArgs) -> Result<Exit> {
         call: Call { tool: args.tool.clone(), input },
         workspace: global.workspace.clone().unwrap_or_else(|| PathBuf::from(".")),
         key: args.key.clone(),
+        network: match args.network {
+            NetworkArg::Closed => Network::Closed,
+            NetworkArg::Open => Network::Open,
+        },
     };
     let toolbox = hosting::toolbox(global)?;
     let workspace = options.check(&toolbox)?;
@@ -76,9 +89,9 @@ pub(super) fn run(global: &Global, args: &CallArgs) -> Result<Exit> {
         return Ok(exit);
     }
     match (&output, &error) {
-        (Some(output), _) => println!("{}", output.to_text()),
+        (Some(output), _) => out!("{}", output.to_text()),
         (None, Some(error)) => eprintln!("error: {}", error.message),
-        (None, None) => output::envelope(global.format, &envelope)?,
+        (None, None) => output::envelope(global, &envelope)?,
     }
     Ok(exit)
 }

@@ -13,12 +13,24 @@ pub(crate) struct Usage(pub(crate) String);
 
 /// Print an error and say how the process ends.
 pub(crate) fn report(error: &anyhow::Error) -> Exit {
-    eprintln!("error: {error:#}");
+    eprintln!("error: {}", in_one_line(error));
     let exit = exit_of(error);
     if exit == Exit::InUse {
         eprintln!("hint: wait until that process ends, or name another journal with `--journal`");
     }
     exit
+}
+
+/// An error with its causes, each said once: many a message ends with its cause already.
+fn in_one_line(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
 }
 
 fn exit_of(error: &anyhow::Error) -> Exit {

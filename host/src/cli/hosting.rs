@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -16,6 +17,8 @@ use deed::toolbox::{PluginSource, Toolbox};
 use deed::watch::{Absent, Owner, Watcher};
 use deed_journal::{Clock, Entropy, Journal, RunId};
 use etcetera::BaseStrategy;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use super::Global;
 use super::failure::Usage;
@@ -106,7 +109,23 @@ pub(super) fn host(global: &Global, test: &TestArgs, toolbox: Toolbox, journal: 
         owner,
         limits: Limits::default(),
         cancel: CancelToken::new(),
+        stop: stop_on_signal(),
     }
+}
+
+/// The first SIGTERM or SIGINT asks the run to stop before its next step, and the journal is closed; a second one ends
+/// the process at once, which loses nothing either.
+fn stop_on_signal() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        // In this order: the second signal finds the flag that the first one has set.
+        let registered = flag::register_conditional_default(signal, Arc::clone(&stop))
+            .and_then(|_| flag::register(signal, Arc::clone(&stop)));
+        if let Err(error) = registered {
+            eprintln!("warning: signal {signal} ends this process at once: {error}");
+        }
+    }
+    stop
 }
 
 /// Take a run on until it ends or waits.

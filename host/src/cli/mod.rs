@@ -27,11 +27,9 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use self::output::Format;
 
-/// Host tools that are WebAssembly components, record every step, and recover after a crash at any instant.
-///
-/// Exit codes: 0 done, 1 failed, 2 usage, 3 partial, 4 waiting for an answer, 5 journal in use, 6 journal damaged.
+/// A host for tools that are WebAssembly components: records every step, and recovers after a crash at any instant.
 #[derive(Debug, Parser)]
-#[command(name = "deed", version, arg_required_else_help = true, args_override_self = true)]
+#[command(name = "deed", version, arg_required_else_help = true, args_override_self = true, after_help = EXIT_CODES)]
 struct Cli {
     #[command(flatten)]
     global: Global,
@@ -39,8 +37,21 @@ struct Cli {
     command: Command,
 }
 
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed
+  2  usage: nothing was tried, nothing was written
+  3  a run ended with something missing
+  4  a run waits for an answer
+  5  the journal is in use by another process
+  6  the journal is damaged, or of a newer version
+
+Without `--journal` the workspace decides which journal is used: by default the current directory's.";
+
 /// What every command takes.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Global options")]
 struct Global {
     /// The journal; by default one per workspace in the user's state directory.
     #[arg(long, global = true, env = "DEED_JOURNAL", value_name = "PATH")]
@@ -51,8 +62,8 @@ struct Global {
     /// A directory of further plugins: every `*.wasm` in it.
     #[arg(long, global = true, value_name = "DIR")]
     tools: Option<PathBuf>,
-    /// How results are printed.
-    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
+    /// How results are printed: `text` or `json`.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text, hide_possible_values = true)]
     format: Format,
     /// Say more on standard error: steps, and what tools log.
     #[arg(short, long, global = true, action = ArgAction::Count)]

@@ -1,6 +1,9 @@
 //! Printing results: text for people, JSON for programs. Results go to standard output, everything else to standard
 //! error.
 
+use std::io::Write as _;
+use std::path::Path;
+
 use anyhow::Result;
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets};
@@ -8,6 +11,21 @@ use deed::runner::Envelope;
 use deed_journal::{Asked, Listing, Run, RunStatus};
 use serde::Serialize;
 use serde_json::{Value, json};
+
+use super::Global;
+
+/// Print a line of a result. A reader that has gone, such as `head`, has seen what it wanted.
+pub(super) fn line(text: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// `println!` for results: see [`line`].
+macro_rules! out {
+    ($($text:tt)*) => {
+        $crate::cli::output::line(format_args!($($text)*))
+    };
+}
+pub(super) use out;
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -28,7 +46,7 @@ pub(super) fn listed<T>(listing: Listing<T>) -> Vec<T> {
 
 /// Print a value as JSON.
 pub(super) fn json<T: Serialize>(value: &T) -> Result<()> {
-    println!("{}", serde_json::to_string_pretty(value)?);
+    out!("{}", serde_json::to_string_pretty(value)?);
     Ok(())
 }
 
@@ -40,7 +58,7 @@ pub(super) fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<I
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(header);
     table.add_rows(rows);
-    println!("{table}");
+    out!("{table}");
 }
 
 /// An open question, as JSON.
@@ -60,39 +78,58 @@ pub(super) fn wait_json(asked: &Asked) -> Value {
 }
 
 /// What came of a run.
-pub(super) fn envelope(format: Format, envelope: &Envelope) -> Result<()> {
-    if format == Format::Json {
+pub(super) fn envelope(global: &Global, envelope: &Envelope) -> Result<()> {
+    if global.format == Format::Json {
         let mut value = serde_json::to_value(envelope)?;
         value["waits"] = envelope.waits.iter().map(wait_json).collect();
         return json(&value);
     }
     let result = envelope.result.as_ref().map_or_else(String::new, |text| format!(": {text}"));
-    println!("{}{result}", envelope.status.as_str());
+    out!("{}{result}", envelope.status.as_str());
     for known in &envelope.criteria {
-        println!("  [{}] {}", if known.met { "x" } else { " " }, known.criterion);
+        out!("  [{}] {}", if known.met { "x" } else { " " }, known.criterion);
     }
     let usage = &envelope.usage;
     let repeated = match usage.repeated_model_calls {
         0 => String::new(),
         count => format!(", {count} repeated after a crash"),
     };
-    println!("run {}, {} turns, {} calls{repeated}", envelope.run.short(), usage.turns, usage.calls);
+    out!("run {}, {} turns, {} calls{repeated}", envelope.run.short(), usage.turns, usage.calls);
     for asked in &envelope.waits {
-        question(asked);
+        question(global, asked);
     }
     if envelope.status == RunStatus::Waiting {
-        println!("then: deed resume {}", envelope.run.short());
+        out!("then: deed resume {}{}", envelope.run.short(), same_journal(global));
     }
     Ok(())
 }
 
+/// The flags with which another command finds the same journal from here; empty when it needs none.
+pub(super) fn same_journal(global: &Global) -> String {
+    let quoted = |path: &Path| {
+        let text = path.display().to_string();
+        if text.contains(char::is_whitespace) { format!("'{text}'") } else { text }
+    };
+    if let Some(journal) = &global.journal {
+        let from_environment = std::env::var_os("DEED_JOURNAL").is_some_and(|path| path == *journal);
+        return if from_environment { String::new() } else { format!(" --journal {}", quoted(journal)) };
+    }
+    let here = std::env::current_dir().and_then(|path| path.canonicalize()).ok();
+    match &global.workspace {
+        Some(workspace) if workspace.canonicalize().ok() != here => {
+            format!(" --workspace {}", quoted(workspace))
+        }
+        _ => String::new(),
+    }
+}
+
 /// An open question, and how to answer it.
-pub(super) fn question(asked: &Asked) {
-    println!("\n{} of `{}`: {}", asked.kind.as_str(), asked.name, asked.question);
+pub(super) fn question(global: &Global, asked: &Asked) {
+    out!("\n{} of `{}`: {}", asked.kind.as_str(), asked.name, asked.question);
     for option in &asked.options {
         let option =
             if option.contains(char::is_whitespace) { format!("'{option}'") } else { option.clone() };
-        println!("  deed answer {} {option}", asked.id);
+        out!("  deed answer {} {option}{}", asked.id, same_journal(global));
     }
 }
 

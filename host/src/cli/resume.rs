@@ -34,7 +34,7 @@ pub(super) fn run(global: &Global, args: &ResumeArgs) -> Result<Exit> {
     let host = hosting::host(global, &args.test, hosting::toolbox(global)?, journal);
     let envelope = hosting::drive(&host, &args.test, run)?;
     drop(host);
-    output::envelope(global.format, &envelope)?;
+    output::envelope(global, &envelope)?;
     Ok(Exit::of(envelope.status))
 }
 

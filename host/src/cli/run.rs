@@ -31,6 +31,8 @@ pub(super) fn run(global: &Global, args: &RunArgs) -> Result<Exit> {
     let options = RunOptions { spec, workspace };
     let toolbox = hosting::toolbox(global)?;
     let workspace = options.check(&toolbox)?;
+    // What is printed names the workspace that the mission chose.
+    let global = &Global { workspace: Some(options.workspace.clone()), ..global.clone() };
     let path = journal_path::of(global, Some(&workspace))?;
     journal_path::refuse_inside(&path, &workspace)?;
 
@@ -42,6 +44,6 @@ pub(super) fn run(global: &Global, args: &RunArgs) -> Result<Exit> {
     }
     let envelope = hosting::drive(&host, &args.test, run)?;
     drop(host);
-    output::envelope(global.format, &envelope)?;
+    output::envelope(global, &envelope)?;
     Ok(Exit::of(envelope.status))
 }

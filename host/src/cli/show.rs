@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::exit::Exit;
 use super::failure::Usage;
-use super::output::Format;
+use super::output::{Format, out};
 use super::{Global, find, journal_path, output, steps};
 
 #[derive(Debug, Args)]
@@ -46,29 +46,23 @@ pub(super) fn run(global: &Global, args: &ShowArgs) -> Result<Exit> {
         output::json(&shown)?;
         return Ok(Exit::Done);
     }
-    println!(
-        "step {} of run {}: {}/{}",
-        step.seq,
-        run.id.short(),
-        step.planned.kind.as_str(),
-        step.planned.name
-    );
-    println!("status     {}", step.status().as_str());
-    println!("effect     {}", step.planned.effect);
-    println!("key        {key}");
+    out!("step {} of run {}: {}/{}", step.seq, run.id.short(), step.planned.kind.as_str(), step.planned.name);
+    out!("status     {}", step.status().as_str());
+    out!("effect     {}", step.planned.effect);
+    out!("key        {key}");
     if let Some(component) = step.planned.component {
-        println!("component  {component}");
+        out!("component  {component}");
     }
-    println!("arguments  {}", step.planned.args);
+    out!("arguments  {}", step.planned.args);
     if let Some(receipt) = &step.receipt {
-        println!("receipt    {}", String::from_utf8_lossy(receipt));
+        out!("receipt    {}", String::from_utf8_lossy(receipt));
     }
-    println!("\nevents");
+    out!("\nevents");
     for event in &events {
-        println!("  {}", event_line(event));
+        out!("  {}", event_line(event));
     }
     if let Some(value) = value {
-        println!("\noutput\n{}", text_of(value));
+        out!("\noutput\n{}", text_of(value));
     }
     Ok(Exit::Done)
 }
@@ -92,7 +86,8 @@ fn event_line(event: &StepEvent) -> String {
                 StepResult::Abandoned { reason } => format!("abandoned: {reason}"),
             };
             let landed = if outcome.landed_before { ", had landed before" } else { "" };
-            format!("{}  {what}{landed}", output::time(outcome.settled_ms))
+            let by = outcome.settled_by.as_str();
+            format!("{}  {what}{landed}, settled by {by}", output::time(outcome.settled_ms))
         }
     }
 }

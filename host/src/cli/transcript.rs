@@ -5,7 +5,7 @@ use clap::Args;
 use deed_journal::{Message, Role};
 
 use super::exit::Exit;
-use super::output::Format;
+use super::output::{Format, out};
 use super::{Global, find, journal_path, output};
 
 #[derive(Debug, Args)]
@@ -35,11 +35,11 @@ fn print(message: &Message) {
         (Role::Tool, Some(result)) => format!("{} {}", result.tool, if result.ok { "ok" } else { "failed" }),
         (Role::Tool, None) => "tool".to_owned(),
     };
-    println!("{:>3} {who}", message.id);
+    out!("{:>3} {who}", message.id);
     for line in body.text.lines() {
-        println!("      {line}");
+        out!("      {line}");
     }
     for call in &body.calls {
-        println!("    > {} {}", call.tool, call.input);
+        out!("    > {} {}", call.tool, call.input);
     }
 }

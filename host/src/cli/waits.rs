@@ -19,7 +19,7 @@ pub(super) fn run(global: &Global) -> Result<Exit> {
     if global.format == Format::Json {
         output::json(&open.iter().map(output::wait_json).collect::<Vec<Value>>())?;
     } else {
-        open.iter().for_each(output::question);
+        open.iter().for_each(|asked| output::question(global, asked));
     }
     Ok(Exit::Done)
 }

@@ -95,6 +95,7 @@ impl CallState {
                 .directory(directory)
                 .environment(Arc::clone(environment))
                 .cancel(request.cancel.clone())
+                .network(grants.network)
                 .build(),
             git: GitCtx::builder(gate.clone())
                 .workspace(grants.workspace.clone())

@@ -28,6 +28,7 @@ impl<'h> Runner<'h> {
     /// Take the batch on until all its steps are settled, or one waits.
     pub(super) fn batch(&mut self, first: u64, last: u64) -> Result<Flow, RunError> {
         while let Some(index) = self.batch.iter().position(|step| step.outcome.is_none()) {
+            self.stop_if_asked()?;
             let seq = first + index as u64;
             let step = &self.batch[index];
             if !self.is_pure_call(index) {

@@ -116,6 +116,8 @@ pub struct CallOptions {
     pub call: Call,
     /// The directory the tool sees.
     pub workspace: PathBuf,
+    /// Whether commands reach the network.
+    pub network: Network,
     /// The caller's own key: a second call with it joins the first, or returns its outcome.
     pub key: Option<String>,
 }
@@ -183,7 +185,7 @@ impl Host {
             objective: String::new(),
             workspace: None,
             tools: None,
-            network: Network::Closed,
+            network: options.network,
             policy: Vec::new(),
             calls: vec![call.clone()],
         });

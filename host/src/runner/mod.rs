@@ -14,10 +14,11 @@ mod wait;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use deed_journal::{
-    Asked, Clock, CommitError, Criterion, Entropy, Journal, Message, OpenError, Position, ReadError, Run,
-    RunId, RunStatus, Session, SessionId, Step, StepKind, Usage,
+    Asked, Clock, CommitError, Criterion, Entropy, Journal, Message, Position, ReadError, Run, RunId,
+    RunStatus, Session, SessionId, Step, StepKind, Usage,
 };
 use serde::Serialize;
 
@@ -52,6 +53,8 @@ pub struct Host {
     pub limits: Limits,
     /// Asks calls to stop.
     pub cancel: CancelToken,
+    /// Asks runs to stop before their next step: what is under way ends and is recorded first.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// Why a run cannot go on. Its records are as they were at its last commit.
@@ -125,9 +128,9 @@ pub enum RunError {
         /// The system's words.
         source: std::io::Error,
     },
-    /// The journal could not be opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
+    /// It was asked to stop. Everything until then is recorded.
+    #[error("run {run} was stopped before its next step; `deed resume {run}` takes it on", run = .0.short())]
+    Stopped(RunId),
 }
 
 /// What came of a run.
@@ -222,6 +225,7 @@ impl<'h> Runner<'h> {
             self.run.status = RunStatus::Running;
         }
         loop {
+            self.stop_if_asked()?;
             let flow = match self.run.position {
                 Position::Setup => self.setup()?,
                 Position::Turn { seq } => self.turn(seq)?,
@@ -233,6 +237,15 @@ impl<'h> Runner<'h> {
             }
         }
         self.envelope()
+    }
+
+    /// Between two steps is the place to stop: nothing is under way.
+    fn stop_if_asked(&mut self) -> Result<(), RunError> {
+        if !self.host.stop.load(Ordering::Relaxed) || self.run.status.has_ended() {
+            return Ok(());
+        }
+        self.commit_durably()?;
+        Err(RunError::Stopped(self.run.id))
     }
 
     fn envelope(self) -> Result<Envelope, RunError> {

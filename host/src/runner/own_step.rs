@@ -109,7 +109,9 @@ impl Runner<'_> {
             attempt
         } else {
             let attempt = step.attempt() + 1;
-            let clock_ms = self.host.clock.now_ms();
+            // Every attempt reads the clock that the first one read.
+            let first_ms = step.attempts.first().map(|attempt| attempt.intent.clock_ms);
+            let clock_ms = first_ms.unwrap_or_else(|| self.host.clock.now_ms());
             let marks = self.host.journal.marks_epoch();
             self.record(step, StepEvent::Intent(Intent { attempt, clock_ms, marks }));
             attempt

@@ -115,7 +115,6 @@ impl Runner<'_> {
             reason: format!("the answer of step {seq} is not readable: {error}"),
         })?;
         self.run.usage.turns += 1;
-        self.run.usage.calls += answer.calls.len() as u64;
         self.run.usage.repeated_model_calls += u64::from(attempt - 1);
         let flow = if answer.calls.is_empty() {
             self.tell(vec![MessageBody::text(Role::Assistant, answer.text.clone())]);
@@ -139,6 +138,7 @@ impl Runner<'_> {
         if calls.is_empty() {
             return self.end(RunStatus::Done, None);
         }
+        self.run.usage.calls += calls.len() as u64;
         let ids = self.plan_calls(first, calls);
         let calls = calls
             .iter()

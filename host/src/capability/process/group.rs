@@ -15,6 +15,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdin, Command};
 
 use super::capture::{Capture, Captured};
+use super::offline::Offline;
 use crate::engine::request::CancelToken;
 
 /// How long the streams may stay open after every known process of the command is dead. They close at once unless a
@@ -25,6 +26,8 @@ const DRAIN: Duration = Duration::from_secs(1);
 pub(super) struct Prepared {
     pub(super) command: Command,
     pub(super) directory: OwnedFd,
+    /// Cuts it off the network; none where the network is open.
+    pub(super) offline: Option<Offline>,
     pub(super) stdin: Vec<u8>,
     pub(super) limit_bytes: usize,
     pub(super) timeout: Option<Duration>,
@@ -46,8 +49,8 @@ pub(super) enum End {
 /// Run a command to its end, or until it is out of time or cancelled. Whichever it is, and also when this future is
 /// dropped, no process of it is left.
 pub(super) async fn run(prepared: Prepared, cancel: &CancelToken) -> io::Result<End> {
-    let Prepared { command, directory, stdin, limit_bytes, timeout } = prepared;
-    let mut child = start(command, directory)?;
+    let Prepared { command, directory, offline, stdin, limit_bytes, timeout } = prepared;
+    let mut child = start(command, directory, offline)?;
     let group = Group::of(&child)?;
 
     let (stdout, stderr) = (Capture::default(), Capture::default());
@@ -113,7 +116,7 @@ async fn feed(input: Option<ChildStdin>, bytes: &[u8]) {
     }
 }
 
-fn start(mut command: Command, directory: OwnedFd) -> io::Result<Child> {
+fn start(mut command: Command, directory: OwnedFd, offline: Option<Offline>) -> io::Result<Child> {
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -132,6 +135,9 @@ fn start(mut command: Command, directory: OwnedFd) -> io::Result<Child> {
                 return Err(rustix::io::Errno::SRCH.into());
             }
             rustix::process::fchdir(directory.as_fd())?;
+            if let Some(offline) = &offline {
+                offline.enter()?;
+            }
             close_inherited()
         });
     }
