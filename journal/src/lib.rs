@@ -63,6 +63,7 @@ mod storage;
 mod stored;
 #[cfg(feature = "test-support")]
 pub mod test_support;
+mod transfer;
 mod verify;
 mod wait;
 mod writer;
@@ -89,6 +90,7 @@ pub use step::{
     StepResult, StepStatus, Unsettled,
 };
 pub use storage::{Durability, IoCounts, StorageError};
+pub use transfer::{Dropped, Import, ImportError, export};
 pub use verify::VerifyReport;
 pub use wait::{Answer, Asked, Wait, WaitKind};
 pub use writer::Idle;
