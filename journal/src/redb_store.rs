@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use redb::backends::FileBackend;
 use redb::{
-    BackendError, Builder, CommitError, Database, DatabaseError, ReadOnlyDatabase, ReadTransaction,
-    ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, TableError, TransactionError,
-    WriteTransaction,
+    BackendError, Builder, CommitError, CompactionError, Database, DatabaseError, ReadOnlyDatabase,
+    ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, TableError,
+    TransactionError, WriteTransaction,
 };
 
 use crate::medium::{IfHeld, LockMode, LockRange, Medium};
@@ -79,6 +79,18 @@ impl RedbStore {
         let backend = Counting { medium, counters: Arc::clone(&counters) };
         let database = builder().open_read_only_with_backend(backend).map_err(database_error)?;
         Ok(Self { handle: Handle::Reader(database), counters })
+    }
+}
+
+impl RedbStore {
+    /// Move what is stored to the front of the medium and cut off the rest. Refused while anybody reads.
+    pub fn compact(&mut self) -> Result<(), StorageError> {
+        match &mut self.handle {
+            Handle::Writer(database) => database.compact().map(drop).map_err(compaction_error),
+            Handle::Reader(_) => {
+                Err(StorageError::Io(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "opened for reading")))
+            }
+        }
     }
 }
 
@@ -219,6 +231,13 @@ fn storage_error(error: redb::StorageError) -> StorageError {
 fn transaction_error(error: TransactionError) -> StorageError {
     match error {
         TransactionError::Storage(error) => storage_error(error),
+        other => StorageError::Io(io::Error::other(other.to_string())),
+    }
+}
+
+fn compaction_error(error: CompactionError) -> StorageError {
+    match error {
+        CompactionError::Storage(error) => storage_error(error),
         other => StorageError::Io(io::Error::other(other.to_string())),
     }
 }
