@@ -47,6 +47,7 @@ mod marks;
 mod medium;
 #[cfg(feature = "test-support")]
 mod memory_store;
+mod offline;
 mod open;
 mod prune;
 mod reader;
@@ -73,6 +74,7 @@ pub use effect::EffectClass;
 pub use id::{Digest, IdempotencyKey, ParseIdError, RunId, SessionId, StoreId, WaitId};
 pub use journal::{Journal, Options};
 pub use marks::{BootId, Epoch, Started};
+pub use offline::Compacted;
 pub use open::OpenError;
 pub use prune::{CALL_KEY_MS, PrunePolicy};
 pub use reader::Reader;
