@@ -81,7 +81,7 @@ pub struct Fault {
     pub times: Times,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Event {
     Write {
         offset: u64,

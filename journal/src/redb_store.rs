@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,20 +25,62 @@ const RECORDS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
 /// of millions of records and the recent leaves of many runs.
 const CACHE_BYTES: usize = 32 << 20;
 
-/// What every redb file begins with.
-const MAGIC: &[u8; 4] = b"redb";
+/// What every redb file begins with. redb writes it last when it creates a store.
+const MAGIC: &[u8; 9] = b"redb\x1a\x0a\xa9\x0d\x0a";
+
+/// Of them, those that tell a store that is damaged from a file that is something else.
+const MAGIC_NAME: usize = 4;
+
+/// redb's header: all it has written when the creation of a store is cut short.
+const HEADER_BYTES: usize = 320;
+
+/// A store whose creation was cut short is no longer than this: redb begins with about 100 KiB.
+const NEW_STORE_BYTES: u64 = 1 << 20;
+
+/// What a medium holds.
+#[derive(Debug, PartialEq, Eq)]
+enum Content {
+    Nothing,
+    /// The beginning of a store that nobody has ever written to: a crash came in between.
+    Unfinished,
+    Store,
+    SomethingElse,
+}
+
+impl Content {
+    fn of(medium: &dyn Medium) -> io::Result<Self> {
+        let len = medium.len()?;
+        let start = |bytes: u64| {
+            let mut start = vec![0; usize::try_from(len.min(bytes)).expect("it is at most 1 MiB")];
+            medium.read(0, &mut start).map(|()| start)
+        };
+        let found = start(MAGIC.len() as u64)?;
+        if found.is_empty() {
+            return Ok(Self::Nothing);
+        }
+        if found == MAGIC {
+            return Ok(Self::Store);
+        }
+        let torn = found.iter().zip(MAGIC).all(|(found, magic)| found == magic || *found == 0);
+        if torn && len <= NEW_STORE_BYTES && start(len)?.iter().skip(HEADER_BYTES).all(|byte| *byte == 0) {
+            return Ok(Self::Unfinished);
+        }
+        // One that is damaged in the rest of its magic is left to redb, which says so.
+        Ok(if found.starts_with(&MAGIC[..MAGIC_NAME]) { Self::Store } else { Self::SomethingElse })
+    }
+}
 
 /// Refuse a file that is no store before anything is written beside it. An empty file will become one.
 pub(crate) fn check(path: &Path) -> Result<(), StorageError> {
-    let mut start = Vec::new();
-    match File::open(path) {
-        Ok(file) => {
-            file.take(MAGIC.len() as u64).read_to_end(&mut start).map_err(StorageError::Io)?;
-        }
+    let file = match File::open(path) {
+        Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(StorageError::Io(error)),
+    };
+    match Content::of(&*file_medium(file)?).map_err(StorageError::Io)? {
+        Content::SomethingElse => Err(StorageError::NotAStore),
+        Content::Nothing | Content::Unfinished | Content::Store => Ok(()),
     }
-    if start.is_empty() || start == MAGIC { Ok(()) } else { Err(StorageError::NotAStore) }
 }
 
 /// A store in a redb file, or on another medium.
@@ -65,8 +107,14 @@ impl RedbStore {
         Self::open_medium_read_only(file_medium(file)?)
     }
 
-    /// Open `medium` for writing, creating the store if it is empty. Repairs after a crash.
+    /// Open `medium` for writing, creating the store if it is empty. Repairs after a crash, and creates the store again
+    /// if the crash came while it was created.
     pub fn open_medium(medium: Box<dyn Medium>) -> Result<Self, StorageError> {
+        match Content::of(&*medium).map_err(StorageError::Io)? {
+            Content::Unfinished => medium.set_len(0).map_err(StorageError::Io)?,
+            Content::SomethingElse => return Err(StorageError::NotAStore),
+            Content::Nothing | Content::Store => {}
+        }
         let counters = Arc::new(Counters::default());
         let backend = Counting { medium, counters: Arc::clone(&counters) };
         let database = builder().create_with_backend(backend).map_err(database_error)?;
@@ -75,6 +123,11 @@ impl RedbStore {
 
     /// Open `medium`, whose store was closed cleanly, for reading. Writes nothing.
     pub fn open_medium_read_only(medium: Box<dyn Medium>) -> Result<Self, StorageError> {
+        match Content::of(&*medium).map_err(StorageError::Io)? {
+            Content::Nothing | Content::Unfinished => return Err(StorageError::NeedsRepair),
+            Content::SomethingElse => return Err(StorageError::NotAStore),
+            Content::Store => {}
+        }
         let counters = Arc::new(Counters::default());
         let backend = Counting { medium, counters: Arc::clone(&counters) };
         let database = builder().open_read_only_with_backend(backend).map_err(database_error)?;

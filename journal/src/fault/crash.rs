@@ -12,19 +12,26 @@ use super::{Event, Seeded, apply, index};
 pub const SECTOR_BYTES: u64 = 512;
 
 /// Everything that was done to a disk.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct History {
     pub(super) start: Arc<Vec<u8>>,
     pub(super) events: Vec<Event>,
 }
 
 impl History {
+    /// How many changes and syncs there were.
+    #[expect(clippy::len_without_is_empty, reason = "nothing asks that")]
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
     /// How often the length was set.
     pub fn set_lens(&self) -> usize {
         self.events.iter().filter(|event| matches!(event, Event::SetLen(_))).count()
     }
 
-    /// Every moment at which the power can go: before the first change, and after each.
+    /// Every moment at which the power can go: before the first change, and after each. A caller that keeps none of
+    /// them for long spares copies of the disk.
     pub fn crashes(&self) -> impl Iterator<Item = Crash<'_>> {
         let mut synced = Arc::clone(&self.start);
         let mut synced_at = 0;
