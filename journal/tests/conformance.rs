@@ -2,6 +2,7 @@
 //! the store in memory. Whoever adds a store adds it to `STORES`.
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![expect(clippy::print_stdout, reason = "a failed test says on which store it failed")]
 
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -90,7 +91,9 @@ impl Place for Memory {
     }
 }
 
-const STORES: [(&str, fn() -> Box<dyn Place>); 3] = [
+type Make = fn() -> Box<dyn Place>;
+
+const STORES: [(&str, Make); 3] = [
     ("redb on a file", || Box::new(File { dir: tempfile::tempdir().unwrap(), crashes: 0 })),
     ("redb on a disk of the tests", || Box::new(Disk(FaultDisk::new()))),
     ("memory", || Box::new(Memory(MemoryStore::new()))),
