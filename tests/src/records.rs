@@ -153,6 +153,8 @@ pub struct CallReply {
     pub error: Option<CallError>,
     /// Whether it had been made before, under the same key.
     pub joined: bool,
+    /// The question that holds it.
+    pub waits: Vec<Wait>,
 }
 
 impl CallReply {

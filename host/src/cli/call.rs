@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use deed::engine::Output;
 use deed::mission::{Call, Network};
 use deed::runner::CallOptions;
-use deed_journal::{StepKind, StepResult, StepStatus};
+use deed_journal::{EffectState, StepError, StepKind, StepResult, StepStatus};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -69,7 +69,11 @@ pub(super) fn run(global: &Global, args: &CallArgs) -> Result<Exit> {
     let (output, error) = match step.outcome.as_ref().map(|outcome| &outcome.result) {
         Some(StepResult::Completed { value }) => (Some(Output::deserialize(value)?), None),
         Some(StepResult::Failed { error }) => (None, Some(error.clone())),
-        Some(StepResult::Abandoned { .. }) | None => (None, None),
+        Some(StepResult::Abandoned { reason }) => {
+            let kind = step.status().as_str().to_owned();
+            (None, Some(StepError { kind, message: reason.clone(), effect: EffectState::Unknown }))
+        }
+        None => (None, None),
     };
     drop(host);
     let exit = match step.status() {
@@ -85,11 +89,15 @@ pub(super) fn run(global: &Global, args: &CallArgs) -> Result<Exit> {
             "output": output,
             "error": error,
             "joined": created.joined,
+            "waits": envelope.waits.iter().map(output::wait_json).collect::<Vec<_>>(),
         }))?;
         return Ok(exit);
     }
     match (&output, &error) {
-        (Some(output), _) => out!("{}", output.to_text()),
+        (Some(output), _) => {
+            let text = output.to_text();
+            out!("{}", text.strip_suffix('\n').unwrap_or(&text));
+        }
         (None, Some(error)) => eprintln!("error: {}", error.message),
         (None, None) => output::envelope(global, &envelope)?,
     }

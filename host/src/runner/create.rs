@@ -170,7 +170,7 @@ impl Host {
         if let Some(key) = &key
             && let Some(run) = self.journal.read().run_of_call_key(key)?
         {
-            self.refuse_other_call(run, call)?;
+            self.refuse_other_call(run, options, &workspace)?;
             return Ok(Created { run, joined: true });
         }
         if key.is_none() {
@@ -213,12 +213,23 @@ impl Host {
         }
     }
 
-    /// A key stands for one call: the same tool with the same arguments.
-    fn refuse_other_call(&self, run: RunId, call: &Call) -> Result<(), CreateError> {
-        let source = self.journal.read().run_source(run)?;
-        let recorded = source.and_then(|source| serde_json::from_value(source).ok());
+    /// A key stands for one call: the same tool with the same arguments in the same workspace, on the same network.
+    fn refuse_other_call(
+        &self,
+        run: RunId,
+        CallOptions { call, network, .. }: &CallOptions,
+        workspace: &Path,
+    ) -> Result<(), CreateError> {
+        let reader = self.journal.read();
+        let recorded = reader.run_source(run)?.and_then(|source| serde_json::from_value(source).ok());
+        let recorded_workspace = reader.run(run)?.and_then(|run| run.workspace);
+        let is_same = |batch: &Batch| {
+            batch.calls == [call.clone()]
+                && batch.network == *network
+                && recorded_workspace.as_deref() == Some(&*workspace.to_string_lossy())
+        };
         match recorded {
-            Some(Spec::Batch(batch)) if batch.calls == [call.clone()] => Ok(()),
+            Some(Spec::Batch(batch)) if is_same(&batch) => Ok(()),
             _ => Err(CreateError::Refused(StepError {
                 kind: "conflict".to_owned(),
                 message: format!(
