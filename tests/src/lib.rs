@@ -35,6 +35,7 @@ mod repository;
 mod sandbox;
 mod snapshot;
 mod sweep;
+mod terminal;
 mod tree;
 
 pub use binary::{deed_binary, project_root};
@@ -49,4 +50,5 @@ pub use repository::{Commit, Repository};
 pub use sandbox::Sandbox;
 pub use snapshot::{Section, Snapshot};
 pub use sweep::{Trial, reference, sweep, trial};
+pub use terminal::Terminal;
 pub use tree::{Tree, copy_tree, read_tree};

@@ -6,7 +6,7 @@ use std::{
     fs::{self, File},
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
@@ -14,11 +14,11 @@ use std::{
 use serde::de::DeserializeOwned;
 use wait_timeout::ChildExt;
 
-use crate::{binary::shared_cache_dir, deed_binary};
+use crate::{Terminal, binary::shared_cache_dir, deed_binary};
 
 /// How long a process may take before the test gives up on it. Only a hang reaches it: the slowest process of all compiles
 /// three guests in about 7 s, and a machine busy with other things may take ten times as long.
-const PATIENCE: Duration = Duration::from_mins(2);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The signal that cannot be caught.
 const SIGKILL: i32 = 9;
@@ -69,13 +69,23 @@ impl Deed {
                 .unwrap_or_else(|error| panic!("failed to create `{}`: {error}", path.display()))
         };
         self.command.stdout(create(&stdout)).stderr(create(&stderr));
-        let line = std::iter::once(OsStr::new("deed"))
+        let line = self.line();
+        let child = self.command.spawn().unwrap_or_else(|error| panic!("failed to start `{line}`: {error}"));
+        Running { child, line, stdout, stderr }
+    }
+
+    /// Start it on a terminal of its own, with somebody there to read and to type.
+    pub fn start_on_terminal(mut self) -> Terminal {
+        let line = self.line();
+        Terminal::start(&mut self.command, line)
+    }
+
+    fn line(&self) -> String {
+        std::iter::once(OsStr::new("deed"))
             .chain(self.command.get_args())
             .map(|part| part.to_string_lossy().into_owned())
             .collect::<Vec<_>>()
-            .join(" ");
-        let child = self.command.spawn().unwrap_or_else(|error| panic!("failed to start `{line}`: {error}"));
-        Running { child, line, stdout, stderr }
+            .join(" ")
     }
 
     /// Run it to its end.
@@ -111,12 +121,7 @@ impl Running {
         let Some(status) = status else {
             panic!("`{line}` has not ended after {PATIENCE:?}\n--- stdout\n{stdout}\n--- stderr\n{stderr}");
         };
-        let ending = match (status.code(), status.signal()) {
-            (Some(code), _) => Ending::Exit(code),
-            (None, Some(signal)) => Ending::Signal(signal),
-            (None, None) => unreachable!("a process that ended has a code or a signal"),
-        };
-        Outcome { line, ending, stdout, stderr }
+        Outcome { line, ending: status.into(), stdout, stderr }
     }
 }
 
@@ -140,6 +145,16 @@ pub enum Ending {
 impl Ending {
     /// SIGKILL.
     pub const KILLED: Self = Self::Signal(SIGKILL);
+}
+
+impl From<ExitStatus> for Ending {
+    fn from(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::Exit(code),
+            (None, Some(signal)) => Self::Signal(signal),
+            (None, None) => unreachable!("a process that ended has a code or a signal"),
+        }
+    }
 }
 
 /// A process that has ended, and what it said.

@@ -2,10 +2,11 @@
 
 use std::{
     ffi::OsStr,
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
 };
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -148,6 +149,16 @@ impl Sandbox {
             Some(kill) => deed.args(["--kill-at", &kill.to_string()]),
             None => deed,
         }
+    }
+
+    /// A named pipe outside the workspace, and both its ends, so that neither waits for the other. A command that reads
+    /// from it goes on when the test says so.
+    pub fn fifo(&self, name: &str) -> (PathBuf, File) {
+        let path = self.root().join(name);
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .expect("a fresh directory is writable");
+        let ends = File::options().read(true).write(true).open(&path).expect("it was just made");
+        (path, ends)
     }
 
     /// The open waits.

@@ -17,6 +17,7 @@ fn c01_eight_commands_killed_around_the_fourth_and_the_fifth_leave_eight_ticks()
     let (undisturbed, reference) = reference("ticks", &never_asked).unwrap();
     assert_eq!(undisturbed.endings(), [Ending::Exit(0)]);
     assert_eq!(undisturbed.envelope.result, None);
+    assert_eq!((undisturbed.envelope.usage.calls, undisturbed.envelope.usage.turns), (8, 0));
     let expected: Vec<String> = (1..=8).map(|number| format!("tick {number}")).collect();
     assert_eq!(ticks(reference.files.text("counter.log")), expected);
 

@@ -1,18 +1,13 @@
 //! One journal, several runs; one journal, several processes.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::{
-    fs::File,
     io::{BufRead, BufReader, Write},
-    path::PathBuf,
     sync::mpsc,
     thread,
     time::Duration,
 };
 
 use deed_tests::{CallReply, Ending, Envelope, Kill, Point, RunRow, Sandbox, StepRow, says_yes};
-use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::json;
 
 /// How long a process may take to get to its command. Only a hang reaches it.
@@ -72,30 +67,20 @@ fn b34_a_named_run_goes_on_whatever_its_place() {
     assert!(nobody.stderr.contains("`ffffffff`"), "{nobody}");
 }
 
-fn fifo(sandbox: &Sandbox, name: &str) -> PathBuf {
-    // Outside the workspace, where nothing reads it by mistake.
-    let path = sandbox.root().join(name);
-    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    path
-}
-
-/// Open so that neither end waits for the other.
-fn open_both_ends(path: &PathBuf) -> File {
-    File::options().read(true).write(true).open(path).unwrap()
-}
-
 #[test]
 fn b34_a_second_process_is_told_who_owns_the_journal() {
     let sandbox = Sandbox::of("ticks");
-    let (started, go) = (fifo(&sandbox, "started"), fifo(&sandbox, "go"));
-    let command =
-        format!("echo started > '{}'; read word < '{}'; echo \"$word\"", started.display(), go.display());
-    let mut go = open_both_ends(&go);
+    let (started_path, started) = sandbox.fifo("started");
+    let (go_path, mut go) = sandbox.fifo("go");
+    let command = format!(
+        "echo started > '{}'; read word < '{}'; echo \"$word\"",
+        started_path.display(),
+        go_path.display()
+    );
     let holder = sandbox.call("shell", &json!({ "command": command })).start();
 
     // The command says when it runs; from then on its process holds the journal until it is told to go on.
     let (tell, told) = mpsc::channel();
-    let started = open_both_ends(&started);
     thread::spawn(move || {
         let mut line = String::new();
         BufReader::new(started).read_line(&mut line).unwrap();
