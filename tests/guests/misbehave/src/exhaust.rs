@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use deed_sdk::prelude::*;
 
-/// Loops for ever.
+/// Loops for ever. It has not much time for that.
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct Spin {}
 
 impl Tool for Spin {
     const NAME: &str = "spin";
     const EFFECT: Effect = Effect::Pure;
+    const TIMEOUT_MS: Option<u32> = Some(100);
 
     fn run(self, _: &Call) -> Result<Output> {
         let mut turns = 0_u64;

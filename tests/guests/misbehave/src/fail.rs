@@ -1,5 +1,8 @@
 //! Tools that end abnormally.
 
+use std::fs::OpenOptions;
+use std::io::Write;
+
 use deed_sdk::prelude::*;
 
 /// Panics with the message given.
@@ -22,14 +25,39 @@ impl Tool for Panic {
 pub(crate) struct TrapAfterWrite {
     path: String,
     content: String,
+    /// The first attempt that does not trap; each does if left out.
+    sound_attempt: Option<u32>,
 }
 
 impl Tool for TrapAfterWrite {
     const NAME: &str = "trap_after_write";
     const EFFECT: Effect = Effect::Idempotent;
 
-    fn run(self, _: &Call) -> Result<Output> {
+    fn run(self, call: &Call) -> Result<Output> {
         std::fs::write(&self.path, &self.content)?;
+        if self.sound_attempt.is_some_and(|sound| call.attempt() >= sound) {
+            return Ok(Output::text("wrote"));
+        }
+        trap()
+    }
+}
+
+/// Appends lines to a file, then traps. It has changed nothing when there are none.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct AppendThenTrap {
+    path: String,
+    lines: usize,
+}
+
+impl Tool for AppendThenTrap {
+    const NAME: &str = "append_then_trap";
+    const EFFECT: Effect = Effect::NonIdempotent;
+
+    fn run(self, _: &Call) -> Result<Output> {
+        if self.lines > 0 {
+            let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;
+            file.write_all("tick\n".repeat(self.lines).as_bytes())?;
+        }
         trap()
     }
 }

@@ -15,6 +15,7 @@ deed_sdk::export!(
     exhaust::Hang,
     fail::Panic,
     fail::TrapAfterWrite,
+    fail::AppendThenTrap,
     break_class::WritePure,
     break_class::CounterAppend,
     look_around::Escape,
