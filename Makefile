@@ -37,8 +37,9 @@ fmt:              ## format both workspaces
 	$(CARGO) fmt --all
 	cd plugins && $(CARGO) fmt --all
 
-test: build       ## every test, the crash sweeps included
+test: build       ## every test, the crash sweeps and the guests' own included
 	$(CARGO) test --workspace
+	cd plugins && $(CARGO) test --locked
 
 demo: build       ## a mission that is killed twice and comes back
 	@$(DEV_DIR)/examples/demo
