@@ -3,10 +3,9 @@
 //! Fault model: as in `kills.rs`.
 
 use deed_tests::{
-    CallReply, Ending, Kill, Message, Point, RunRow, Sandbox, StepRow, Wait, never_asked, reference,
-    says_yes, shape, sweep, trial,
+    Ending, Kill, Message, Point, RunRow, Sandbox, StepRow, Wait, never_asked, reference, says_yes, shape,
+    sweep, trial,
 };
-use serde_json::json;
 
 fn ticks(text: &str) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
@@ -103,15 +102,4 @@ fn c07_an_outcome_that_was_committed_is_in_the_transcript() {
         assert_eq!(results[..], expected[..results.len()], "{mission}");
         assert_eq!(results.iter().filter(|result| result.tool == tool).count(), nth, "{mission}");
     }
-}
-
-#[test]
-fn a_call_killed_after_its_outcome_is_joined_by_its_key() {
-    let sandbox = Sandbox::of("ticks");
-    let input = json!({ "command": "echo tick >> counter.log" });
-    let killed = sandbox.call("shell", &input).args(["--key", "one", "--kill-at", "1:after_commit"]).run();
-    assert_eq!(killed.ending, Ending::KILLED, "{killed}");
-    let joined: CallReply = sandbox.call("shell", &input).args(["--key", "one"]).run().expect_code(0).json();
-    assert!(joined.joined && joined.status == "completed", "{joined:?}");
-    assert_eq!(sandbox.files().text("counter.log"), "tick\n");
 }
