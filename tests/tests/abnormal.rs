@@ -1,5 +1,6 @@
 //! Calls that end abnormally while the host lives: a loop, a trap, a result too large. The step says why, the transcript
-//! and the exit code say so too, and the run goes on, or asks.
+//! and the exit code say so too, and the run goes on, or asks. At the end, what a kill makes of tools that no standard
+//! plugin has; fault model: as in `kills.rs`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -316,4 +317,22 @@ fn a_receipt_comes_back_after_a_kill() {
     assert_eq!(killed.ending, Ending::KILLED, "{killed}");
     let done: Envelope = resume(&sandbox).run().expect_code(0).json();
     assert_eq!(results(&sandbox, &done.run)[0].text, "attempt 2 found step-1");
+}
+
+#[test]
+fn a_non_idempotent_call_killed_at_its_receipt_is_asked_about_and_not_repeated() {
+    for (point, ticks) in [(Point::AfterReceipt, 0), (Point::AfterExec, 1)] {
+        let sandbox = batch(&[json!({ "tool": "append_after_receipt", "input": { "path": "b.txt" } })]);
+        let killed = with_tools(&sandbox, sandbox.run(Some(Kill::new(FIRST, point)))).run();
+        assert_eq!(killed.ending, Ending::KILLED, "{killed}");
+        let held: Envelope = resume(&sandbox).run().expect_code(4).json();
+        let [wait] = held.waits.try_into().expect("it asks one thing");
+        asked_about(&sandbox, &wait, "append_after_receipt", 1);
+        let found = || fs::read_to_string(sandbox.workspace().join("b.txt")).unwrap_or_default();
+        assert_eq!(found(), "tick\n".repeat(ticks), "killed at {point}");
+        // Each owner tells the truth, and so there is one effect in the end.
+        sandbox.answer(&wait.wait, ["did-not-happen", "happened"][ticks]).unwrap();
+        let _ = resume(&sandbox).run().expect_code(0);
+        assert_eq!(found(), "tick\n", "killed at {point}");
+    }
 }

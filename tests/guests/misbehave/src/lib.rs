@@ -23,4 +23,5 @@ deed_sdk::export!(
     look_around::Environment,
     look_around::Connect,
     remember::Checkpointed,
+    remember::AppendAfterReceipt,
 );
