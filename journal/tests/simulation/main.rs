@@ -8,6 +8,8 @@
 use std::fmt::Arguments;
 use std::io::Write as _;
 
+mod controls;
+mod disk_errors;
 mod generate;
 mod model;
 mod random_sequences;

@@ -80,6 +80,19 @@ pub struct Simulation {
     journal: Journal,
     pub model: Arc<Model>,
     states: Vec<State>,
+    /// Whether each state's bytes are kept. Reading them reads the disk, which is not to be when its reads may fail.
+    watch: bool,
+    /// The store has failed: closing it saves nothing.
+    failed: bool,
+}
+
+/// What came of a commit.
+#[derive(Debug)]
+pub enum Done {
+    /// The journal and the model agree about it.
+    Agreed,
+    /// The store failed.
+    Failed(CommitError),
 }
 
 impl Simulation {
@@ -91,15 +104,31 @@ impl Simulation {
 
     /// Open what is on `disk`, which is in the state `model`.
     pub fn open(disk: FaultDisk, model: Arc<Model>, digest: Digest) -> Result<Self, String> {
-        let at = disk.changes();
-        let before =
-            State { from: at, to: at, durable: true, digest: Some(digest), model: Arc::clone(&model) };
+        Self::open_watched(disk, model, Some(digest))
+    }
+
+    /// The same on a disk that may fail: only the model is known of each state.
+    pub fn open_unwatched(disk: FaultDisk, model: Arc<Model>) -> Result<Self, String> {
+        Self::open_watched(disk, model, None)
+    }
+
+    fn open_watched(disk: FaultDisk, model: Arc<Model>, digest: Option<Digest>) -> Result<Self, String> {
+        let (at, watch) = (disk.changes(), digest.is_some());
+        let before = State { from: at, to: at, durable: true, digest, model: Arc::clone(&model) };
         let opened = RedbStore::open_medium(disk.medium()).map_err(|error| error.to_string())?;
         let storage: Arc<dyn Storage> = Arc::new(opened);
         let journal = open_journal(Arc::clone(&storage)).map_err(|error| error.to_string())?;
-        let mut this = Self { disk, storage, journal, model, states: vec![before] };
+        let mut this = Self { disk, storage, journal, model, states: vec![before], watch, failed: false };
         this.note(at, true);
         Ok(this)
+    }
+
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    pub fn disk(&self) -> &FaultDisk {
+        &self.disk
     }
 
     /// How many states it has been in.
@@ -109,13 +138,21 @@ impl Simulation {
 
     /// The journal is in the state of the model; the commit to it began at `from`.
     fn note(&mut self, from: usize, durable: bool) {
-        let digest = Some(fingerprint(&*self.storage).expect("the disk has no faults"));
+        let digest = self.watch.then(|| fingerprint(&*self.storage).expect("the disk has no faults"));
         let (to, model) = (self.disk.changes(), Arc::clone(&self.model));
         self.states.push(State { from, to, durable, digest, model });
     }
 
     /// Commit to the journal and to the model, which must agree.
     pub fn commit(&mut self, ops: &[Op], durability: Durability) -> Result<(), String> {
+        match self.try_commit(ops, durability)? {
+            Done::Agreed => Ok(()),
+            Done::Failed(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Commit where the store may fail. Then it is in doubt whether the commit is there.
+    pub fn try_commit(&mut self, ops: &[Op], durability: Durability) -> Result<Done, String> {
         let from = self.disk.changes();
         let mut model = Model::clone(&self.model);
         let expected = model.commit(ops);
@@ -123,20 +160,31 @@ impl Simulation {
         match (found, expected) {
             (Ok(found), Ok(expected)) if found == expected => self.model = Arc::new(model),
             // Nothing happened, and nothing that rode has become durable.
-            (Err(error), Err(refusal)) if refusal_of(&error) == Some(refusal) => return self.unchanged(),
+            (Err(error), Err(refusal)) if refusal_of(&error) == Some(refusal) => {
+                return if self.watch { self.unchanged().map(|()| Done::Agreed) } else { Ok(Done::Agreed) };
+            }
+            (Err(error), _) if has_failed(&error) => {
+                // Only one that is unknown can have happened; the others were not begun.
+                if matches!(error, CommitError::Unknown(_)) {
+                    let (to, model) = (usize::MAX, Arc::new(model));
+                    self.states.push(State { from, to, durable: false, digest: None, model });
+                }
+                self.failed = true;
+                return Ok(Done::Failed(error));
+            }
             (found, expected) => {
                 return Err(format!("{ops:#?}: the journal says {found:?}, the model {expected:?}"));
             }
         }
         // A durable commit that had nothing to write has made durable what rode.
         self.note(from, durability > Durability::Riding);
-        Ok(())
+        Ok(Done::Agreed)
     }
 
     fn unchanged(&self) -> Result<(), String> {
         let digest = fingerprint(&*self.storage).expect("the disk has no faults");
         let last = self.states.last().expect("there is a first state");
-        if last.digest == Some(digest) {
+        if last.digest.is_none_or(|before| before == digest) {
             Ok(())
         } else {
             Err("a refused commit changed something".to_owned())
@@ -205,14 +253,16 @@ impl Simulation {
         verify(self.journal.read())
     }
 
-    /// Close it, which makes everything durable.
+    /// Close it, which makes everything durable unless the store has failed.
     pub fn close(mut self) -> Recording {
-        let from = self.disk.changes();
+        let (from, fired) = (self.disk.changes(), self.disk.fired());
         let last = self.states.last().expect("there is a first state").clone();
         drop(self.journal);
         drop(self.storage);
-        self.states.push(State { from, to: self.disk.changes(), durable: true, ..last });
-        Recording { history: self.disk.history(), states: self.states }
+        if !self.failed && self.disk.fired() == fired {
+            self.states.push(State { from, to: self.disk.changes(), durable: true, ..last });
+        }
+        Recording::new(self.disk.history(), self.states)
     }
 }
 
@@ -242,6 +292,11 @@ fn refusal_of(error: &CommitError) -> Option<Refusal> {
     })
 }
 
+fn has_failed(error: &CommitError) -> bool {
+    use deed_journal::ReadError::Storage;
+    matches!(error, CommitError::Unknown(_) | CommitError::Stopped(_) | CommitError::Read(Storage(_)))
+}
+
 fn verify(reader: &Reader) -> Result<(), String> {
     let report = reader.verify().map_err(|error| error.to_string())?;
     match report.damage.first() {
@@ -267,6 +322,10 @@ pub struct Recording {
 }
 
 impl Recording {
+    pub fn new(history: History, states: Vec<State>) -> Self {
+        Self { history, states }
+    }
+
     /// Changes of the disk, syncs included.
     pub fn changes(&self) -> usize {
         self.history.len()
