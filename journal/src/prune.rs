@@ -3,6 +3,7 @@
 use crate::commit::{CommitError, Op};
 use crate::id::RunId;
 use crate::journal::Journal;
+use crate::reader::Reader;
 use crate::record::ReadError;
 use crate::storage::Durability;
 
@@ -19,10 +20,10 @@ pub struct PrunePolicy {
     pub keep: Option<usize>,
 }
 
-impl Journal {
-    /// The runs that [`prune`](Self::prune) would remove at `now_ms`, oldest first.
+impl Reader {
+    /// The runs that [`Journal::prune`] would remove at `now_ms`, oldest first.
     pub fn prune_plan(&self, policy: PrunePolicy, now_ms: u64) -> Result<Vec<RunId>, ReadError> {
-        let mut ended = self.read().runs()?.items;
+        let mut ended = self.runs()?.items;
         ended.retain(|run| run.status.has_ended());
         let surplus = policy.keep.map_or(0, |keep| ended.len().saturating_sub(keep));
         let ended = ended.into_iter().enumerate().filter(|(index, run)| {
@@ -31,6 +32,13 @@ impl Journal {
             by_rule && (run.call_key.is_none() || age_ms >= CALL_KEY_MS)
         });
         Ok(ended.map(|(_, run)| run.id).collect())
+    }
+}
+
+impl Journal {
+    /// The runs that [`prune`](Self::prune) would remove at `now_ms`, oldest first.
+    pub fn prune_plan(&self, policy: PrunePolicy, now_ms: u64) -> Result<Vec<RunId>, ReadError> {
+        self.read().prune_plan(policy, now_ms)
     }
 
     /// Remove ended runs, each with its steps, its questions and the session it began. Each goes whole or stays whole,

@@ -4,6 +4,7 @@
 use crate::commit::{CommitError, Op};
 use crate::id::{RunId, SessionId};
 use crate::journal::Journal;
+use crate::reader::Reader;
 use crate::record::ReadError;
 use crate::run::Run;
 use crate::session::{RewriteKind, Session};
@@ -51,17 +52,17 @@ pub struct RecoveryItem {
     pub action: RecoveryAction,
 }
 
-impl Journal {
-    /// Exactly what [`recover`](Self::recover) would do now. Writes nothing.
+impl Reader {
+    /// Exactly what [`Journal::recover`] would do now.
     pub fn recovery_plan(&self, policy: TailPolicy) -> Result<Vec<RecoveryItem>, ReadError> {
-        let sessions = self.read().sessions()?.items;
+        let sessions = self.sessions()?.items;
         let flying = sessions.iter().filter(|session| session.turn.is_some());
         flying.map(|session| self.plan_one(session, policy)).filter_map(Result::transpose).collect()
     }
 
     fn plan_one(&self, session: &Session, policy: TailPolicy) -> Result<Option<RecoveryItem>, ReadError> {
         let Some(turn) = &session.turn else { return Ok(None) };
-        let run: Option<Run> = session.run.map(|run| self.read().run(run)).transpose()?.flatten();
+        let run: Option<Run> = session.run.map(|run| self.run(run)).transpose()?.flatten();
         let messages = session.base().count().saturating_sub(turn.base.count());
         let action = match run.filter(|run| !run.status.has_ended()) {
             Some(run) => RecoveryAction::LeaveToRun(run.id),
@@ -77,9 +78,16 @@ impl Journal {
     /// Whether `main` still begins with the base of its turn in flight.
     fn extends(&self, session: &Session) -> Result<bool, ReadError> {
         let Some(base) = session.turn.as_ref().and_then(|turn| turn.base.main) else { return Ok(true) };
-        let main = self.read().transcript(session.id)?;
+        let main = self.transcript(session.id)?;
         let index = usize::try_from(base.count - 1).unwrap_or(usize::MAX);
         Ok(main.get(index).is_some_and(|message| message.hash == base.hash))
+    }
+}
+
+impl Journal {
+    /// Exactly what [`recover`](Self::recover) would do now. Writes nothing.
+    pub fn recovery_plan(&self, policy: TailPolicy) -> Result<Vec<RecoveryItem>, ReadError> {
+        self.read().recovery_plan(policy)
     }
 
     /// Settle the turns in flight that nobody takes on. Again, it finds nothing to do. Each session's part is one commit,

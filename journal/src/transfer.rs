@@ -317,7 +317,7 @@ mod tests {
     }
 
     /// Read fast, one double in six comes back as its neighbour, and no hash over it fits. The feature
-    /// `float_roundtrip` of serde_json has it read exactly.
+    /// `float_roundtrip` of `serde_json` has it read exactly.
     #[test]
     fn numbers_come_back_as_they_were() {
         let numbers: Vec<f64> = (0..20_000).map(|n| f64::from(n) * 1.1 / 1000.0).collect();
