@@ -1,5 +1,7 @@
 //! Finding what a person names: a run by the start of its id, a question by its id, a session.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result};
 use deed_journal::{Reader, Run, SessionId, WaitId};
 
@@ -43,13 +45,33 @@ pub(super) fn wait(reader: &Reader, text: &str) -> Result<WaitId> {
     Ok(id)
 }
 
-/// The session that `text` names: a session's id, or a run.
+/// The session that `text` names: a session's id or its start, or a run.
 pub(super) fn session(reader: &Reader, text: &str) -> Result<SessionId> {
+    if text.len() < SHORTEST {
+        return Err(Usage(format!(
+            "`{text}` is too short to name a session: give at least {SHORTEST} digits of its id"
+        ))
+        .into());
+    }
+    // A whole id also names a session whose record is damaged, and says so.
     if let Ok(id) = text.parse::<SessionId>()
         && reader.session(id)?.is_some()
     {
         return Ok(id);
     }
-    let unknown = || Usage(format!("there is no session or run `{text}`; `deed runs` lists both"));
-    Ok(run(reader, text).with_context(unknown)?.session)
+    let sessions = output::listed(reader.sessions()?);
+    let by_id = sessions.iter().map(|session| session.id).filter(|id| id.to_string().starts_with(text));
+    let runs = output::listed(reader.runs()?);
+    let by_run = runs.iter().filter(|run| run.id.to_string().starts_with(text)).map(|run| run.session);
+    let mut found: BTreeSet<_> = by_id.chain(by_run).collect();
+    match (found.pop_first(), found.len()) {
+        (Some(session), 0) => Ok(session),
+        (None, _) => {
+            let reason = format!("there is no session or run `{text}`; `deed session list` lists them");
+            Err(Usage(reason).into())
+        }
+        (Some(_), more) => {
+            Err(Usage(format!("`{text}` names {} sessions; give more digits", more + 1)).into())
+        }
+    }
 }

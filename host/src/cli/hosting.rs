@@ -78,17 +78,25 @@ fn components_in(directory: &Path) -> Result<Vec<PluginSource>> {
         .collect()
 }
 
-/// A host over an open journal.
-pub(super) fn host(global: &Global, test: &TestArgs, toolbox: Toolbox, journal: Journal) -> Host {
-    let clock: Arc<dyn Clock> = match global.deterministic {
+/// The wall clock.
+pub(super) fn clock(global: &Global) -> Arc<dyn Clock> {
+    match global.deterministic {
         Some(_) => Arc::new(FixedClock),
         None => Arc::new(SystemClock),
-    };
-    // Each owner of a journal draws other ids, also from one seed.
-    let entropy: Arc<dyn Entropy> = match global.deterministic {
+    }
+}
+
+/// Randomness for the owner of a journal: each draws other ids, also from one seed.
+pub(super) fn entropy(global: &Global, journal: &Journal) -> Arc<dyn Entropy> {
+    match global.deterministic {
         Some(seed) => Arc::new(SeededEntropy::new(seed, journal.generation())),
         None => Arc::new(SystemEntropy),
-    };
+    }
+}
+
+/// A host over an open journal.
+pub(super) fn host(global: &Global, test: &TestArgs, toolbox: Toolbox, journal: Journal) -> Host {
+    let (clock, entropy) = (clock(global), entropy(global, &journal));
     let boundaries: Arc<dyn Boundaries> = match test.kill_at {
         Some(point) => Arc::new(KillSelf(point)),
         None => Arc::new(Unarmed),

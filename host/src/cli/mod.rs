@@ -4,20 +4,25 @@
 
 mod answer;
 mod call;
+mod compact;
 mod exit;
 mod failure;
 mod find;
 mod hosting;
 mod journal_path;
 mod output;
+mod prune;
+mod recover;
 mod resume;
 mod run;
 mod runs;
+mod session;
 mod show;
 mod steps;
 mod terminal;
 mod tools;
 mod transcript;
+mod verify;
 mod waits;
 
 use std::path::PathBuf;
@@ -93,6 +98,16 @@ enum Command {
     Show(show::ShowArgs),
     /// Print the transcript of a session or a run.
     Transcript(transcript::TranscriptArgs),
+    /// Show, branch, rewind, export and import sessions.
+    Session(session::SessionArgs),
+    /// Settle the turns of sessions that a crash cut short and nobody takes on.
+    Recover(recover::RecoverArgs),
+    /// Check every record of the journal.
+    Verify(verify::VerifyArgs),
+    /// Remove runs that have ended.
+    Prune(prune::PruneArgs),
+    /// Give the journal's free room back to the system. Nobody else may have it open.
+    Compact,
     /// List the tools at hand.
     Tools,
 }
@@ -110,6 +125,11 @@ pub(crate) fn main() -> ExitCode {
         Command::Steps(args) => steps::run(&global, &args),
         Command::Show(args) => show::run(&global, &args),
         Command::Transcript(args) => transcript::run(&global, &args),
+        Command::Session(args) => session::run(&global, &args),
+        Command::Recover(args) => recover::run(&global, &args),
+        Command::Verify(args) => verify::run(&global, &args),
+        Command::Prune(args) => prune::run(&global, &args),
+        Command::Compact => compact::run(&global),
         Command::Tools => tools::run(&global),
     };
     result.unwrap_or_else(|error| failure::report(&error)).into()

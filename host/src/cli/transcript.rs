@@ -10,7 +10,7 @@ use super::{Global, find, journal_path, output};
 
 #[derive(Debug, Args)]
 pub(super) struct TranscriptArgs {
-    /// The session's id, or a run.
+    /// The session's id or its start, or a run.
     session: String,
 }
 
@@ -26,7 +26,8 @@ pub(super) fn run(global: &Global, args: &TranscriptArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn print(message: &Message) {
+/// Print a message.
+pub(super) fn print(message: &Message) {
     let body = &message.body;
     let who = match (body.role, &body.result) {
         (Role::System, _) => "system".to_owned(),

@@ -1,0 +1,53 @@
+//! `deed session show`: a session, and the messages of one of its heads.
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+
+use super::super::exit::Exit;
+use super::super::output::{self, Format};
+use super::super::{Global, journal_path, transcript};
+use super::{MAIN, counted, head, session_json};
+
+#[derive(Debug, Args)]
+pub(super) struct ShowArgs {
+    /// The session's id or its start, or a run.
+    session: String,
+    /// One of the heads that `deed session heads` lists.
+    #[arg(long, default_value = MAIN)]
+    head: String,
+}
+
+pub(super) fn run(global: &Global, args: &ShowArgs) -> Result<Exit> {
+    let handle = journal_path::read_existing(global)?;
+    let reader = handle.reader();
+    let session = super::find(reader, &args.session)?;
+    let messages = match head(reader, &session, &args.head)? {
+        Some(head) => reader.branch(&session, head)?,
+        None => Vec::new(),
+    };
+    if global.format == Format::Json {
+        let mut shown = session_json(&session);
+        shown["head"] = json!(args.head);
+        shown["messages"] = json!(messages);
+        output::json(&shown)?;
+        return Ok(Exit::Done);
+    }
+    let run = session.run.map_or_else(String::new, |run| format!(", of run {}", run.short()));
+    println!("session {}{run}, begun {}", session.id, output::time(session.created_ms));
+    println!(
+        "revision {}, {} on main, {}, {}",
+        session.revision,
+        counted(session.base().count(), "message"),
+        counted(session.heads.len() as u64, "named head"),
+        counted(session.rewrites, "rewrite"),
+    );
+    if let Some(turn) = &session.turn {
+        println!("turn `{}` in flight since {}", turn.id, output::time(turn.begun_ms));
+    }
+    if args.head != MAIN {
+        println!("head `{}`, {}", args.head, counted(messages.len() as u64, "message"));
+    }
+    messages.iter().for_each(transcript::print);
+    Ok(Exit::Done)
+}
