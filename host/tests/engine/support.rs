@@ -43,6 +43,8 @@ pub struct Call<'a> {
     pub args: Value,
     pub workspace: &'a Path,
     pub class: EffectClass,
+    /// Whether commands reach the network.
+    pub network: bool,
     pub key: &'a str,
     pub attempt: u32,
     pub timeout: Duration,
@@ -60,6 +62,7 @@ impl<'a> Call<'a> {
             args,
             workspace,
             class,
+            network: false,
             key: "0123456789abcdef",
             attempt: 1,
             timeout: PATIENCE,
@@ -76,7 +79,7 @@ impl<'a> Call<'a> {
             &CallRequest {
                 tool: self.tool,
                 args: &args,
-                grants: &Grants::workspace(self.class, self.workspace),
+                grants: &Grants { network: self.network, ..Grants::workspace(self.class, self.workspace) },
                 context: CallContext {
                     idempotency_key: self.key,
                     attempt: self.attempt,
