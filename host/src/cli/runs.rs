@@ -11,9 +11,13 @@ pub(super) fn run(global: &Global) -> Result<Exit> {
     if let Some(handle) = journal_path::read(global)? {
         let reader = handle.reader();
         for run in output::listed(reader.runs()?) {
-            let steps = reader.steps(run.id)?.len();
-            let waits = reader.waits(run.id)?.iter().filter(|wait| wait.answer.is_none()).count();
-            rows.push((run, steps, waits));
+            // A question that cannot be read is said, and does not stop the rest.
+            let waits = reader.waits(run.id).unwrap_or_else(|error| {
+                eprintln!("warning: {error}");
+                Vec::new()
+            });
+            let steps = run.steps;
+            rows.push((run, steps, waits.iter().filter(|wait| wait.answer.is_none()).count()));
         }
     }
     if global.format == Format::Json {
