@@ -30,7 +30,10 @@ pub enum IfHeld {
 /// An array of bytes that survives the process, and after a `sync` the machine as well.
 ///
 /// The lock methods have defaults for a medium that only one process can reach: [`io::ErrorKind::Unsupported`].
-#[expect(clippy::len_without_is_empty, reason = "nothing asks that, and an error is no answer to it")]
+#[cfg_attr(
+    feature = "test-support",
+    expect(clippy::len_without_is_empty, reason = "an error is no answer to it")
+)]
 pub trait Medium: Debug + Send + Sync {
     /// Its length, in bytes.
     fn len(&self) -> io::Result<u64>;

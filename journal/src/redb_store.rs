@@ -1,21 +1,24 @@
 //! The store on redb: the only module that names it.
 
-use std::fmt::Debug;
+mod adapter;
+mod content;
+
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use redb::backends::FileBackend;
 use redb::{
-    BackendError, Builder, CommitError, CompactionError, Database, DatabaseError, ReadOnlyDatabase,
-    ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, TableError,
-    TransactionError, WriteTransaction,
+    Builder, CommitError, CompactionError, Database, DatabaseError, ReadOnlyDatabase, ReadTransaction,
+    ReadableDatabase, ReadableTable, Table, TableDefinition, TableError, TransactionError, WriteTransaction,
 };
 
-use crate::medium::{IfHeld, LockMode, LockRange, Medium};
+use self::adapter::{Counters, Counting};
+use self::content::Content;
+use crate::medium::Medium;
 use crate::storage::{Durability, IoCounts, Snapshot, Storage, StorageError, Transaction};
 
 /// What commits together lies together: one table, whose keys begin with the run or the session.
@@ -24,51 +27,6 @@ const RECORDS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
 /// redb's default is 1 GiB. A turn touches some dozens of 4 KiB pages; 32 MiB hold the upper levels of a tree over tens
 /// of millions of records and the recent leaves of many runs.
 const CACHE_BYTES: usize = 32 << 20;
-
-/// What every redb file begins with. redb writes it last when it creates a store.
-const MAGIC: &[u8; 9] = b"redb\x1a\x0a\xa9\x0d\x0a";
-
-/// Of them, those that tell a store that is damaged from a file that is something else.
-const MAGIC_NAME: usize = 4;
-
-/// redb's header: all it has written when the creation of a store is cut short.
-const HEADER_BYTES: usize = 320;
-
-/// A store whose creation was cut short is no longer than this: redb begins with about 100 KiB.
-const NEW_STORE_BYTES: u64 = 1 << 20;
-
-/// What a medium holds.
-#[derive(Debug, PartialEq, Eq)]
-enum Content {
-    Nothing,
-    /// The beginning of a store that nobody has ever written to: a crash came in between.
-    Unfinished,
-    Store,
-    SomethingElse,
-}
-
-impl Content {
-    fn of(medium: &dyn Medium) -> io::Result<Self> {
-        let len = medium.len()?;
-        let start = |bytes: u64| {
-            let mut start = vec![0; usize::try_from(len.min(bytes)).expect("it is at most 1 MiB")];
-            medium.read(0, &mut start).map(|()| start)
-        };
-        let found = start(MAGIC.len() as u64)?;
-        if found.is_empty() {
-            return Ok(Self::Nothing);
-        }
-        if found == MAGIC {
-            return Ok(Self::Store);
-        }
-        let torn = found.iter().zip(MAGIC).all(|(found, magic)| found == magic || *found == 0);
-        if torn && len <= NEW_STORE_BYTES && start(len)?.iter().skip(HEADER_BYTES).all(|byte| *byte == 0) {
-            return Ok(Self::Unfinished);
-        }
-        // One that is damaged in the rest of its magic is left to redb, which says so.
-        Ok(if found.starts_with(&MAGIC[..MAGIC_NAME]) { Self::Store } else { Self::SomethingElse })
-    }
-}
 
 /// Refuse a file that is no store before anything is written beside it. An empty file will become one.
 pub(crate) fn check(path: &Path) -> Result<(), StorageError> {
@@ -84,9 +42,24 @@ pub(crate) fn check(path: &Path) -> Result<(), StorageError> {
 }
 
 /// A store in a redb file, or on another medium.
+///
+/// redb reads pages without verifying them, and panics on some that are damaged. A panic is damage here, as any other; one
+/// in the middle of a write may have left a part of it, and the store then takes no more of them.
 pub struct RedbStore {
-    handle: Handle,
+    /// There until drop.
+    handle: Option<Handle>,
     counters: Arc<Counters>,
+    /// A write has panicked.
+    broken: AtomicBool,
+}
+
+/// Do something with redb; a panic is damage.
+fn contained<T>(work: impl FnOnce() -> Result<T, StorageError>) -> Result<T, StorageError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let words = panic.downcast_ref::<String>().map(String::as_str);
+        let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason was given");
+        Err(StorageError::Damaged(format!("reading it came to a dead end ({words})")))
+    })
 }
 
 enum Handle {
@@ -117,8 +90,8 @@ impl RedbStore {
         }
         let counters = Arc::new(Counters::default());
         let backend = Counting { medium, counters: Arc::clone(&counters) };
-        let database = builder().create_with_backend(backend).map_err(database_error)?;
-        Ok(Self { handle: Handle::Writer(database), counters })
+        let database = contained(|| builder().create_with_backend(backend).map_err(database_error))?;
+        Ok(Self::over(Handle::Writer(database), counters))
     }
 
     /// Open `medium`, whose store was closed cleanly, for reading. Writes nothing.
@@ -130,21 +103,38 @@ impl RedbStore {
         }
         let counters = Arc::new(Counters::default());
         let backend = Counting { medium, counters: Arc::clone(&counters) };
-        let database = builder().open_read_only_with_backend(backend).map_err(database_error)?;
-        Ok(Self { handle: Handle::Reader(database), counters })
+        let database = contained(|| builder().open_read_only_with_backend(backend).map_err(database_error))?;
+        Ok(Self::over(Handle::Reader(database), counters))
+    }
+
+    fn over(handle: Handle, counters: Arc<Counters>) -> Self {
+        Self { handle: Some(handle), counters, broken: AtomicBool::new(false) }
+    }
+
+    fn handle(&self) -> &Handle {
+        self.handle.as_ref().expect("it is there until drop")
+    }
+
+    /// Move what is stored to the front of the medium and cut off the rest. Refused while anybody reads.
+    pub fn compact(&mut self) -> Result<(), StorageError> {
+        let Some(Handle::Writer(database)) = &mut self.handle else { return Err(read_only()) };
+        contained(|| database.compact().map(drop).map_err(compaction_error))
     }
 }
 
-impl RedbStore {
-    /// Move what is stored to the front of the medium and cut off the rest. Refused while anybody reads.
-    pub fn compact(&mut self) -> Result<(), StorageError> {
-        match &mut self.handle {
-            Handle::Writer(database) => database.compact().map(drop).map_err(compaction_error),
-            Handle::Reader(_) => {
-                Err(StorageError::Io(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "opened for reading")))
-            }
-        }
+impl Drop for RedbStore {
+    fn drop(&mut self) {
+        let handle = self.handle.take();
+        // What closing it could not do, the next opening does.
+        let _ = contained(|| {
+            drop(handle);
+            Ok(())
+        });
     }
+}
+
+fn read_only() -> StorageError {
+    StorageError::Io(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "opened for reading"))
 }
 
 fn file_medium(file: File) -> Result<Box<dyn Medium>, StorageError> {
@@ -167,22 +157,25 @@ fn owner_only() -> OpenOptions {
 
 impl Storage for RedbStore {
     fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, StorageError> {
-        let transaction = match &self.handle {
-            Handle::Writer(database) => database.begin_read(),
-            Handle::Reader(database) => database.begin_read(),
-        };
-        Ok(Box::new(View(transaction.map_err(transaction_error)?)))
+        contained(|| {
+            let transaction = match self.handle() {
+                Handle::Writer(database) => database.begin_read(),
+                Handle::Reader(database) => database.begin_read(),
+            };
+            Ok(Box::new(View(transaction.map_err(transaction_error)?)) as Box<dyn Snapshot>)
+        })
     }
 
     fn begin(&self) -> Result<Box<dyn Transaction + '_>, StorageError> {
-        match &self.handle {
-            Handle::Writer(database) => {
-                Ok(Box::new(Write(database.begin_write().map_err(transaction_error)?)))
-            }
-            Handle::Reader(_) => {
-                Err(StorageError::Io(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "opened for reading")))
-            }
+        let Handle::Writer(database) = self.handle() else { return Err(read_only()) };
+        let broken = &self.broken;
+        if broken.load(Ordering::Acquire) {
+            return Err(StorageError::Damaged("a write came to a dead end before; open it again".to_owned()));
         }
+        contained(|| {
+            let transaction = Some(database.begin_write().map_err(transaction_error)?);
+            Ok(Box::new(Write { transaction, broken }) as Box<dyn Transaction>)
+        })
     }
 
     fn io_counts(&self) -> IoCounts {
@@ -194,58 +187,112 @@ struct View(ReadTransaction);
 
 impl Snapshot for View {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
-        match self.0.open_table(RECORDS) {
-            Ok(table) => get(&table, key),
-            Err(TableError::TableDoesNotExist(_)) => Ok(None),
-            Err(error) => Err(table_error(error)),
+        match contained(|| no_table_is_empty(self.0.open_table(RECORDS)))? {
+            Some(table) => get(&table, key),
+            None => Ok(None),
         }
     }
 
     fn scan(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StorageError> {
-        match self.0.open_table(RECORDS) {
-            Ok(table) => scan(&table, prefix, each),
-            Err(TableError::TableDoesNotExist(_)) => Ok(()),
-            Err(error) => Err(table_error(error)),
+        match contained(|| no_table_is_empty(self.0.open_table(RECORDS)))? {
+            Some(table) => scan(&table, prefix, each),
+            None => Ok(()),
         }
     }
 }
 
-struct Write(WriteTransaction);
+/// Before the first commit there is no table.
+fn no_table_is_empty<T>(opened: Result<T, TableError>) -> Result<Option<T>, StorageError> {
+    match opened {
+        Ok(table) => Ok(Some(table)),
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(table_error(error)),
+    }
+}
 
-impl Snapshot for Write {
+struct Write<'a> {
+    /// There until it is committed or dropped.
+    transaction: Option<WriteTransaction>,
+    broken: &'a AtomicBool,
+}
+
+impl Write<'_> {
+    /// Do something with the table. After a panic the transaction is not to be committed.
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&mut Table<'_, &'static [u8], &'static [u8]>) -> Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
+        let transaction = self.transaction.as_ref().expect("it is there until it is committed");
+        let mut finished = false;
+        let result = contained(|| {
+            let result =
+                transaction.open_table(RECORDS).map_err(table_error).and_then(|mut table| work(&mut table));
+            finished = true;
+            result
+        });
+        if !finished {
+            self.broken.store(true, Ordering::Release);
+        }
+        result
+    }
+}
+
+impl Snapshot for Write<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
-        get(&self.0.open_table(RECORDS).map_err(table_error)?, key)
+        self.with(|table| get(table, key))
     }
 
     fn scan(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StorageError> {
-        scan(&self.0.open_table(RECORDS).map_err(table_error)?, prefix, each)
+        self.with(|table| scan(table, prefix, each))
     }
 }
 
-impl Transaction for Write {
+impl Transaction for Write<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError> {
-        let mut table = self.0.open_table(RECORDS).map_err(table_error)?;
-        table.insert(key, value).map_err(storage_error)?;
-        Ok(())
+        self.with(|table| table.insert(key, value).map(drop).map_err(storage_error))
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), StorageError> {
-        let mut table = self.0.open_table(RECORDS).map_err(table_error)?;
-        table.remove(key).map_err(storage_error)?;
-        Ok(())
+        self.with(|table| table.remove(key).map(drop).map_err(storage_error))
     }
 
     fn commit(mut self: Box<Self>, durability: Durability) -> Result<(), StorageError> {
+        if self.broken.load(Ordering::Acquire) {
+            return Err(StorageError::Damaged("a part of it came to a dead end; open it again".to_owned()));
+        }
         let level = match durability {
             Durability::Riding => redb::Durability::None,
             Durability::Durable | Durability::DurableForQuickOpen => redb::Durability::Immediate,
         };
-        self.0.set_durability(level).map_err(|error| StorageError::Damaged(error.to_string()))?;
-        self.0.set_quick_repair(durability == Durability::DurableForQuickOpen);
-        self.0.commit().map_err(|error| match error {
-            CommitError::Storage(error) => storage_error(error),
-            other => StorageError::Damaged(other.to_string()),
-        })
+        let mut transaction = self.transaction.take().expect("it is committed once");
+        let mut finished = false;
+        let result = contained(|| {
+            let set = transaction.set_durability(level);
+            transaction.set_quick_repair(durability == Durability::DurableForQuickOpen);
+            let result = match set {
+                Ok(()) => transaction.commit().map_err(commit_error),
+                Err(error) => Err(StorageError::Damaged(error.to_string())),
+            };
+            finished = true;
+            result
+        });
+        if !finished {
+            self.broken.store(true, Ordering::Release);
+        }
+        result
+    }
+}
+
+impl Drop for Write<'_> {
+    fn drop(&mut self) {
+        let transaction = self.transaction.take();
+        let dropped = contained(|| {
+            drop(transaction);
+            Ok(())
+        });
+        if dropped.is_err() {
+            self.broken.store(true, Ordering::Release);
+        }
     }
 }
 
@@ -253,7 +300,7 @@ fn get(
     table: &impl ReadableTable<&'static [u8], &'static [u8]>,
     key: &[u8],
 ) -> Result<Option<Vec<u8>>, StorageError> {
-    Ok(table.get(key).map_err(storage_error)?.map(|value| value.value().to_vec()))
+    contained(|| Ok(table.get(key).map_err(storage_error)?.map(|value| value.value().to_vec())))
 }
 
 fn scan(
@@ -261,9 +308,11 @@ fn scan(
     prefix: &[u8],
     each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
 ) -> Result<(), StorageError> {
-    for pair in table.range(prefix..).map_err(storage_error)? {
-        let (key, value) = pair.map_err(storage_error)?;
-        if !key.value().starts_with(prefix) || !each(key.value(), value.value()) {
+    let mut range = contained(|| table.range(prefix..).map_err(storage_error))?;
+    // What the caller does with a pair is not redb's: it is not contained.
+    while let Some((key, value)) = contained(|| range.next().transpose().map_err(storage_error))? {
+        let (key, value) = contained(|| Ok((key.value(), value.value())))?;
+        if !key.starts_with(prefix) || !each(key, value) {
             break;
         }
     }
@@ -272,7 +321,10 @@ fn scan(
 
 fn storage_error(error: redb::StorageError) -> StorageError {
     match error {
-        redb::StorageError::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+        // redb reads what its own pages say is there.
+        redb::StorageError::Io(error)
+            if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
+        {
             StorageError::Damaged(error.to_string())
         }
         redb::StorageError::Io(error) => StorageError::Io(error),
@@ -295,6 +347,13 @@ fn compaction_error(error: CompactionError) -> StorageError {
     }
 }
 
+fn commit_error(error: CommitError) -> StorageError {
+    match error {
+        CommitError::Storage(error) => storage_error(error),
+        other => StorageError::Damaged(other.to_string()),
+    }
+}
+
 fn table_error(error: TableError) -> StorageError {
     match error {
         TableError::Storage(error) => storage_error(error),
@@ -311,129 +370,5 @@ fn database_error(error: DatabaseError) -> StorageError {
         }
         DatabaseError::Storage(error) => storage_error(error),
         other => StorageError::Damaged(other.to_string()),
-    }
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    syncs: AtomicU64,
-    writes: AtomicU64,
-    written_bytes: AtomicU64,
-}
-
-impl Counters {
-    fn get(&self) -> IoCounts {
-        IoCounts {
-            syncs: self.syncs.load(Ordering::Relaxed),
-            writes: self.writes.load(Ordering::Relaxed),
-            written_bytes: self.written_bytes.load(Ordering::Relaxed),
-        }
-    }
-}
-
-/// A medium as redb wants it, counting what it is asked to do.
-#[derive(Debug)]
-struct Counting {
-    medium: Box<dyn Medium>,
-    counters: Arc<Counters>,
-}
-
-impl StorageBackend for Counting {
-    fn len(&self) -> Result<u64, io::Error> {
-        self.medium.len()
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), io::Error> {
-        self.medium.read(offset, out)
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), io::Error> {
-        self.medium.set_len(len)
-    }
-
-    fn sync_data(&self) -> Result<(), io::Error> {
-        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        self.medium.sync()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> Result<(), io::Error> {
-        self.counters.writes.fetch_add(1, Ordering::Relaxed);
-        self.counters.written_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
-        self.medium.write(offset, data)
-    }
-
-    fn close(&self) -> Result<(), io::Error> {
-        self.medium.close()
-    }
-
-    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        Ok(self.medium.lock((start, end), LockMode::Exclusive, IfHeld::GiveUp)?)
-    }
-
-    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        Ok(self.medium.lock((start, end), LockMode::Shared, IfHeld::GiveUp)?)
-    }
-
-    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.medium.lock((start, end), LockMode::Exclusive, IfHeld::Wait)?;
-        Ok(())
-    }
-
-    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.medium.lock((start, end), LockMode::Shared, IfHeld::Wait)?;
-        Ok(())
-    }
-
-    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        Ok(self.medium.unlock((start, end))?)
-    }
-
-    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        Ok(self.medium.is_locked((start, end))?)
-    }
-}
-
-/// A file. Its locks are those that every program on redb takes, so that any of them is kept out.
-impl Medium for FileBackend {
-    fn len(&self) -> io::Result<u64> {
-        StorageBackend::len(self)
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        StorageBackend::read(self, offset, out)
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        StorageBackend::write(self, offset, data)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        StorageBackend::set_len(self, len)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.sync_data()
-    }
-
-    fn close(&self) -> io::Result<()> {
-        StorageBackend::close(self)
-    }
-
-    fn lock(&self, (start, end): LockRange, mode: LockMode, if_held: IfHeld) -> io::Result<bool> {
-        let taken = match (mode, if_held) {
-            (LockMode::Exclusive, IfHeld::GiveUp) => self.try_lock_range(start, end),
-            (LockMode::Shared, IfHeld::GiveUp) => self.try_lock_shared_range(start, end),
-            (LockMode::Exclusive, IfHeld::Wait) => self.lock_range(start, end).map(|()| true),
-            (LockMode::Shared, IfHeld::Wait) => self.lock_shared_range(start, end).map(|()| true),
-        };
-        Ok(taken?)
-    }
-
-    fn unlock(&self, (start, end): LockRange) -> io::Result<()> {
-        Ok(self.unlock_range(start, end)?)
-    }
-
-    fn is_locked(&self, (start, end): LockRange) -> io::Result<bool> {
-        Ok(self.query_lock_range(start, end)?)
     }
 }
