@@ -9,7 +9,7 @@ DEV_BUILD := $(CARGO) build --workspace --bins --examples
 DEV_DIR = $${CARGO_TARGET_DIR:-target}/debug
 
 .DEFAULT_GOAL := build
-.PHONY: help wasm-target plugins build check fmt test demo bench
+.PHONY: help wasm-target plugins build check fmt test fuzz demo bench
 
 help:             ## this list
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  \1\t/' | expand -t 16
@@ -40,6 +40,13 @@ fmt:              ## format both workspaces
 test: build       ## every test, the crash sweeps and the guests' own included
 	$(CARGO) test --workspace
 	cd plugins && $(CARGO) test --locked
+
+# Sequences of the fuzz target, each with its crash images, and the seed of the first one.
+COUNT ?= 100000
+SEED ?= 1
+
+fuzz:             ## random work on failing disks, at nightly size: COUNT and SEED choose how much, and which
+	DEED_FUZZ_SEED=$(SEED) DEED_FUZZ_COUNT=$(COUNT) $(CARGO) test -p deed-journal --test simulation a17 -- --nocapture
 
 demo: build       ## a mission that is killed twice and comes back
 	@$(DEV_DIR)/examples/demo

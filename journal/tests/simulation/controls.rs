@@ -137,7 +137,7 @@ fn lie() {
                     recording.crash(&crash, kind, Look::Bytes, &mut random, &mut seen, |_, _| Ok(()));
                 if let Err(reason) = looked {
                     wrong += 1;
-                    panics += u64::from(reason.contains("panicked"));
+                    panics += u64::from(reason.contains("dead end"));
                 }
             }
         }

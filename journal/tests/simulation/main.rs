@@ -15,6 +15,7 @@ mod model;
 mod random_sequences;
 mod simulate;
 mod sweep;
+mod torn_store;
 mod upkeep;
 
 /// Say what was looked at, also when the test passes: only the print macros are held back then.
