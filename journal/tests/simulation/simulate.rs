@@ -76,14 +76,29 @@ impl fmt::Display for State {
 /// A journal on a disk, beside its model.
 pub struct Simulation {
     disk: FaultDisk,
-    storage: Arc<dyn Storage>,
-    journal: Journal,
+    /// None while it is closed.
+    opened: Option<Opened>,
     pub model: Arc<Model>,
     states: Vec<State>,
     /// Whether each state's bytes are kept. Reading them reads the disk, which is not to be when its reads may fail.
     watch: bool,
     /// The store has failed: closing it saves nothing.
     failed: bool,
+}
+
+struct Opened {
+    // In this order: the journal lets go of the store first.
+    journal: Journal,
+    storage: Arc<dyn Storage>,
+}
+
+impl Opened {
+    fn on(disk: &FaultDisk) -> Result<Self, String> {
+        let store = RedbStore::open_medium(disk.medium()).map_err(|error| error.to_string())?;
+        let storage: Arc<dyn Storage> = Arc::new(store);
+        let journal = open_journal(Arc::clone(&storage)).map_err(|error| error.to_string())?;
+        Ok(Self { journal, storage })
+    }
 }
 
 /// What came of a commit.
@@ -115,16 +130,18 @@ impl Simulation {
     fn open_watched(disk: FaultDisk, model: Arc<Model>, digest: Option<Digest>) -> Result<Self, String> {
         let (at, watch) = (disk.changes(), digest.is_some());
         let before = State { from: at, to: at, durable: true, digest, model: Arc::clone(&model) };
-        let opened = RedbStore::open_medium(disk.medium()).map_err(|error| error.to_string())?;
-        let storage: Arc<dyn Storage> = Arc::new(opened);
-        let journal = open_journal(Arc::clone(&storage)).map_err(|error| error.to_string())?;
-        let mut this = Self { disk, storage, journal, model, states: vec![before], watch, failed: false };
+        let opened = Some(Opened::on(&disk)?);
+        let mut this = Self { disk, opened, model, states: vec![before], watch, failed: false };
         this.note(at, true);
         Ok(this)
     }
 
+    fn opened(&self) -> &Opened {
+        self.opened.as_ref().expect("it is open")
+    }
+
     pub fn journal(&self) -> &Journal {
-        &self.journal
+        &self.opened().journal
     }
 
     pub fn disk(&self) -> &FaultDisk {
@@ -138,7 +155,8 @@ impl Simulation {
 
     /// The journal is in the state of the model; the commit to it began at `from`.
     fn note(&mut self, from: usize, durable: bool) {
-        let digest = self.watch.then(|| fingerprint(&*self.storage).expect("the disk has no faults"));
+        let digest =
+            self.watch.then(|| fingerprint(&*self.opened().storage).expect("the disk has no faults"));
         let (to, model) = (self.disk.changes(), Arc::clone(&self.model));
         self.states.push(State { from, to, durable, digest, model });
     }
@@ -156,7 +174,7 @@ impl Simulation {
         let from = self.disk.changes();
         let mut model = Model::clone(&self.model);
         let expected = model.commit(ops);
-        let found = self.journal.commit(ops.to_vec(), durability);
+        let found = self.journal().commit(ops.to_vec(), durability);
         match (found, expected) {
             (Ok(found), Ok(expected)) if found == expected => self.model = Arc::new(model),
             // Nothing happened, and nothing that rode has become durable.
@@ -182,7 +200,7 @@ impl Simulation {
     }
 
     fn unchanged(&self) -> Result<(), String> {
-        let digest = fingerprint(&*self.storage).expect("the disk has no faults");
+        let digest = fingerprint(&*self.opened().storage).expect("the disk has no faults");
         let last = self.states.last().expect("there is a first state");
         if last.digest.is_none_or(|before| before == digest) {
             Ok(())
@@ -197,7 +215,7 @@ impl Simulation {
         let surplus = self.model.surplus(keep);
         let drops = surplus.iter().map(|run| vec![Op::DropRun(*run)]);
         let from = self.note_ahead(drops)?;
-        let gone = self.journal.prune(policy, 0).map_err(|error| error.to_string())?;
+        let gone = self.journal().prune(policy, 0).map_err(|error| error.to_string())?;
         self.note(from, true);
         if gone == surplus { Ok(()) } else { Err(format!("pruned {gone:?}, expected {surplus:?}")) }
     }
@@ -207,20 +225,20 @@ impl Simulation {
         let failed = |error: &dyn fmt::Display| error.to_string();
         let expected = self.model.recovery(policy);
         let items: Vec<_> = expected.iter().map(|(item, _)| item.clone()).collect();
-        let plan = self.journal.recovery_plan(policy).map_err(|error| failed(&error))?;
+        let plan = self.journal().recovery_plan(policy).map_err(|error| failed(&error))?;
         if plan != items {
             return Err(format!("the plan is {plan:#?}, expected {items:#?}"));
         }
         let ops: Vec<_> = expected.into_iter().map(|(_, ops)| ops).filter(|ops| !ops.is_empty()).collect();
         let any = !ops.is_empty();
         let from = self.note_ahead(ops.into_iter())?;
-        let done = self.journal.recover(policy, 0).map_err(|error| failed(&error))?;
+        let done = self.journal().recover(policy, 0).map_err(|error| failed(&error))?;
         if done != plan {
             return Err(format!("recovered {done:#?}, planned {plan:#?}"));
         }
         // With nothing to do there was no commit, and what rode still does.
         self.note(from, any);
-        let left = self.journal.recovery_plan(policy).map_err(|error| failed(&error))?;
+        let left = self.journal().recovery_plan(policy).map_err(|error| failed(&error))?;
         match left.iter().find(|item| !matches!(item.action, RecoveryAction::LeaveToRun(_))) {
             Some(item) => Err(format!("recovery left {item:?}")),
             None => Ok(()),
@@ -242,23 +260,38 @@ impl Simulation {
 
     pub fn sync(&mut self) -> Result<(), String> {
         let from = self.disk.changes();
-        self.journal.sync().map_err(|error| error.to_string())?;
+        self.journal().sync().map_err(|error| error.to_string())?;
         self.note(from, true);
         Ok(())
     }
 
     /// Compare the journal with the model, and let the journal verify itself.
     pub fn compare(&self) -> Result<(), String> {
-        self.model.compare(self.journal.read())?;
-        verify(self.journal.read())
+        self.model.compare(self.journal().read())?;
+        verify(self.journal().read())
+    }
+
+    /// Close it, compact the store or not, and open it again. The records stay as they are, but for the generation.
+    pub fn reopen(&mut self, compact: bool) -> Result<(), String> {
+        let from = self.disk.changes();
+        let last = self.states.last().expect("there is a first state").clone();
+        self.opened = None;
+        if compact {
+            let store = RedbStore::open_medium(self.disk.medium());
+            store.and_then(|mut store| store.compact()).map_err(|error| error.to_string())?;
+        }
+        let closed = self.disk.changes();
+        self.states.push(State { from, to: closed, durable: true, ..last });
+        self.opened = Some(Opened::on(&self.disk)?);
+        self.note(closed, true);
+        Ok(())
     }
 
     /// Close it, which makes everything durable unless the store has failed.
     pub fn close(mut self) -> Recording {
         let (from, fired) = (self.disk.changes(), self.disk.fired());
         let last = self.states.last().expect("there is a first state").clone();
-        drop(self.journal);
-        drop(self.storage);
+        self.opened = None;
         if !self.failed && self.disk.fired() == fired {
             self.states.push(State { from, to: self.disk.changes(), durable: true, ..last });
         }
@@ -427,6 +460,7 @@ pub fn go_on(simulation: &mut Simulation, seed: u64, extent: Extent) -> Result<(
                 TailPolicy::Strip,
             ])),
             2 => simulation.sync(),
+            3 => simulation.reopen(random.once_in(2)),
             _ => {
                 let (ops, durability) = generator.commit(&simulation.model);
                 simulation.commit(&ops, durability)
