@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::execute::Execution;
 use super::plan::DENY;
+use super::wait::CRASHED;
 use super::{Flow, RunError, Runner};
 use crate::boundary::{Boundary, KillPoint};
 use crate::engine::{CallEnd, Output};
@@ -222,8 +223,7 @@ impl<'h> Runner<'h> {
                 Recovery::Return => return Ok(Flow::On),
                 Recovery::Run { .. } | Recovery::Start { .. } => {}
                 Recovery::Reconcile { attempt } => {
-                    let reason = "the process ended before its outcome was recorded".to_owned();
-                    return self.reconcile(index, attempt, reason);
+                    return self.reconcile(index, attempt, CRASHED.to_owned());
                 }
                 Recovery::Answer { attempt } => {
                     if let Some(flow) = self.reconciled(index, attempt)? {

@@ -15,6 +15,9 @@ const HAPPENED: &str = "happened";
 const DID_NOT_HAPPEN: &str = "did-not-happen";
 const ABANDON: &str = "abandon";
 
+/// Why the outcome of an attempt is unknown that an earlier process began.
+pub(super) const CRASHED: &str = "the process ended before its outcome was recorded";
+
 impl Runner<'_> {
     /// A step that is a question: ask it, and settle it with the answer.
     pub(super) fn wait_step(&mut self, index: usize) -> Result<Flow, RunError> {
@@ -89,9 +92,14 @@ impl Runner<'_> {
         let result = match answer.option.as_str() {
             DID_NOT_HAPPEN => return Ok(None),
             HAPPENED => {
-                let mut text =
-                    "the owner confirmed that this call had already run before a crash; it was not run again"
-                        .to_owned();
+                let last = self.batch[index].attempts.last().and_then(|attempt| attempt.unsettled.as_ref());
+                let when = match last {
+                    Some(unsettled) if unsettled.reason != CRASHED => "before it ended abnormally",
+                    _ => "before a crash",
+                };
+                let mut text = format!(
+                    "the owner confirmed that this call had already run {when}; it was not run again"
+                );
                 if let Some(result) = &answer.text {
                     text.push_str("\nits result, as the owner gave it: ");
                     text.push_str(result);
