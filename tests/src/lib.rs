@@ -29,6 +29,7 @@ mod binary;
 mod drive;
 pub mod guests;
 mod kill;
+pub mod made;
 mod process;
 mod records;
 mod repository;

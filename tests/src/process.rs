@@ -58,6 +58,26 @@ impl Deed {
         self
     }
 
+    /// Let no file grow beyond `kib` KiB: what is written further on is refused, as by a full disk.
+    #[must_use]
+    pub fn file_limit_kib(mut self, kib: u64) -> Self {
+        // The shell's `ulimit` counts blocks of 512 bytes. Unless it is ignored, a signal ends the process first.
+        let script = r#"trap '' XFSZ && ulimit -f "$0" && exec "$@""#;
+        let mut limited = Command::new("sh");
+        limited
+            .args(["-c", script, &(kib * 2).to_string()])
+            .arg(self.command.get_program())
+            .args(self.command.get_args())
+            .env_clear()
+            .envs(self.command.get_envs().filter_map(|(name, value)| Some((name, value?))))
+            .stdin(Stdio::null());
+        if let Some(directory) = self.command.get_current_dir() {
+            limited.current_dir(directory);
+        }
+        self.command = limited;
+        self
+    }
+
     /// Start it and go on.
     pub fn start(mut self) -> Running {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -106,6 +126,22 @@ impl Running {
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Send it SIGKILL once it has made so many writes, unless it has ended before, and wait for its end.
+    pub fn kill_after_writes(mut self, writes: u64) -> Outcome {
+        let counts = format!("/proc/{}/io", self.pid());
+        // Bounded by the life of the process.
+        while self.child.try_wait().expect("one's own child can be asked for").is_none() {
+            let counted = fs::read_to_string(&counts).unwrap_or_default();
+            let written = counted.lines().find_map(|line| line.strip_prefix("syscw: ")?.parse::<u64>().ok());
+            if written.is_some_and(|written| written >= writes) {
+                self.child.kill().expect("one's own child can be killed");
+                break;
+            }
+            std::thread::yield_now();
+        }
+        self.wait()
     }
 
     /// Wait for its end. Panics when it hangs.
