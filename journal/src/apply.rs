@@ -3,7 +3,7 @@
 use crate::commit::{CommitError, Op};
 use crate::id::{RunId, SessionId, WaitId};
 use crate::open::StoreRecord;
-use crate::record::{self, Key};
+use crate::record::{self, Key, ReadError};
 use crate::run::Run;
 use crate::session::{
     Base, ConflictKind, Head, Message, MessageBody, Rewrite, RewriteKind, Session, SnapshotConflict, Turn,
@@ -243,9 +243,13 @@ impl Staged<'_> {
     ) -> Result<bool, CommitError> {
         let mut session = self.session(id)?;
         if let Some(from) = from {
-            let stored: Option<Message> = record::read(self, &Key::message(id, from.message))?;
-            if stored.is_none_or(|message| message.hash != from.hash) {
-                return Err(CommitError::NoSuchMessage { session: id, message: from.message });
+            // Read whole, so that the new branch is one that reads.
+            match stored::branch(self, &session, Some(from)) {
+                Ok(_) => {}
+                Err(ReadError::Damaged { .. }) => {
+                    return Err(CommitError::NoSuchMessage { session: id, message: from.message });
+                }
+                Err(error) => return Err(error.into()),
             }
         }
         let (messages, head) = session.branch(from, bodies);

@@ -13,7 +13,7 @@ use crate::redb_store::{self, RedbStore};
 use crate::run::Run;
 use crate::source::Entropy;
 use crate::step::Step;
-use crate::storage::{Durability, Storage};
+use crate::storage::{Durability, Snapshot, Storage, StorageError};
 use crate::writer::{Idle, Writer};
 
 /// What a journal needs from outside.
@@ -46,8 +46,11 @@ impl Journal {
     /// [`OpenError::InUse`] with the owner's pid; [`OpenError::BeingRead`] while a reader has it open, which passes;
     /// [`OpenError::NotAJournal`], before anything is written; damage; a newer schema.
     pub fn open(path: &Path, options: Options) -> Result<Self, OpenError> {
-        redb_store::check(path).map_err(OpenError::storage(path))?;
+        let nothing = redb_store::check(path).map_err(OpenError::storage(path))?;
         let owner = OwnerLock::acquire(path)?;
+        if let Some(store) = owner.known.filter(|_| nothing && path.exists()) {
+            return Err(OpenError::Emptied { path: path.to_owned(), store });
+        }
         let storage: Arc<dyn Storage> = Arc::new(RedbStore::open(path).map_err(OpenError::storage(path))?);
         Self::start(path, storage, options, Some(owner))
     }
@@ -63,9 +66,12 @@ impl Journal {
         path: &Path,
         storage: Arc<dyn Storage>,
         options: Options,
-        owner: Option<OwnerLock>,
+        mut owner: Option<OwnerLock>,
     ) -> Result<Self, OpenError> {
         let StoreRecord { id, generation, .. } = begin_generation(path, &*storage, &*options.entropy)?;
+        if let Some(owner) = &mut owner {
+            owner.remember(path, id)?;
+        }
         let marks_path = beside(path, "marks");
         let marks = options
             .boot
@@ -156,6 +162,9 @@ fn begin_generation(
         record::read(&*transaction, &Key::store()).map_err(OpenError::read(path))?;
     let record = match stored {
         Some(stored) => StoreRecord { generation: stored.generation + 1, ..stored },
+        None if !is_empty(&*transaction).map_err(OpenError::storage(path))? => {
+            return Err(OpenError::read(path)(StoreRecord::missing()));
+        }
         None => StoreRecord { id: StoreId::from_bytes(entropy.id()), generation: 1, created: 0, runs: 0 },
     };
     let key = Key::store();
@@ -164,4 +173,13 @@ fn begin_generation(
         .and_then(|()| transaction.commit(Durability::Durable))
         .map_err(OpenError::storage(path))?;
     Ok(record)
+}
+
+fn is_empty(view: &dyn Snapshot) -> Result<bool, StorageError> {
+    let mut empty = true;
+    view.scan(&[], &mut |_, _| {
+        empty = false;
+        false
+    })?;
+    Ok(empty)
 }

@@ -31,6 +31,18 @@ pub enum OpenError {
     /// It was not closed cleanly, and a reader cannot repair it: open it as its owner first.
     #[error("journal `{}` was not closed cleanly; a writer has to open it first", .0.display())]
     NeedsRepair(PathBuf),
+    /// The file is empty, and an earlier owner found a store in it.
+    #[error(
+        "journal `{}` was emptied: it held store {store}; put a backup in its place, or remove `{}.owner` to begin anew",
+        path.display(),
+        path.display()
+    )]
+    Emptied {
+        /// The journal.
+        path: PathBuf,
+        /// The store that is lost.
+        store: StoreId,
+    },
     /// The file is something else.
     #[error("`{}` is no journal; name another file, or none for the default", .0.display())]
     NotAJournal(PathBuf),
@@ -96,7 +108,9 @@ impl StoreRecord {
 /// The lock that makes a process the owner. It holds the process's id for others to read; the id alone locks nothing.
 #[derive(Debug)]
 pub(crate) struct OwnerLock {
-    _file: File,
+    file: File,
+    /// The store that an earlier owner found here.
+    pub(crate) known: Option<StoreId>,
 }
 
 impl OwnerLock {
@@ -118,18 +132,34 @@ impl OwnerLock {
             }
             Err(TryLockError::Error(error)) => return Err(OpenError::io(&path)(error)),
         }
-        file.set_len(0)
-            .and_then(|()| file.rewind())
-            .and_then(|()| writeln!(file, "{}", std::process::id()))
-            .map_err(OpenError::io(&path))?;
-        Ok(Self { _file: file })
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(OpenError::io(&path))?;
+        let known = text.lines().nth(1).and_then(|line| line.parse().ok());
+        let mut lock = Self { file, known };
+        lock.write(known).map_err(OpenError::io(&path))?;
+        Ok(lock)
+    }
+
+    /// Write down which store is here, so that one that was emptied since is not taken for a new one.
+    pub(crate) fn remember(&mut self, journal: &Path, store: StoreId) -> Result<(), OpenError> {
+        if self.known == Some(store) {
+            return Ok(());
+        }
+        self.write(Some(store)).map_err(OpenError::io(&Self::path(journal)))
+    }
+
+    fn write(&mut self, store: Option<StoreId>) -> io::Result<()> {
+        let store = store.map_or_else(String::new, |store| format!("{store}\n"));
+        self.file.set_len(0)?;
+        self.file.rewind()?;
+        self.file.write_all(format!("{}\n{store}", std::process::id()).as_bytes())
     }
 
     /// The process that owns the journal, as it wrote itself down.
     pub(crate) fn holder(journal: &Path) -> Option<u32> {
         let mut text = String::new();
         File::open(Self::path(journal)).ok()?.read_to_string(&mut text).ok()?;
-        text.trim().parse().ok()
+        text.lines().next()?.parse().ok()
     }
 
     fn path(journal: &Path) -> PathBuf {

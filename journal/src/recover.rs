@@ -63,13 +63,12 @@ impl Reader {
     fn plan_one(&self, session: &Session, policy: TailPolicy) -> Result<Option<RecoveryItem>, ReadError> {
         let Some(turn) = &session.turn else { return Ok(None) };
         let run: Option<Run> = session.run.map(|run| self.run(run)).transpose()?.flatten();
-        let messages = session.base().count().saturating_sub(turn.base.count());
+        // What a rewrite took the base from under is no tail of the turn.
+        let beyond = session.base().count().saturating_sub(turn.base.count());
+        let messages = if self.extends(session)? { beyond } else { 0 };
         let action = match run.filter(|run| !run.status.has_ended()) {
             Some(run) => RecoveryAction::LeaveToRun(run.id),
-            // A tail that is empty, or that a rewrite took the base from under, has nothing to strip.
-            None if policy == TailPolicy::Strip && messages > 0 && self.extends(session)? => {
-                RecoveryAction::Strip { messages }
-            }
+            None if policy == TailPolicy::Strip && messages > 0 => RecoveryAction::Strip { messages },
             None => RecoveryAction::Keep { messages, warn: policy != TailPolicy::Keep && messages > 0 },
         };
         Ok(Some(RecoveryItem { session: session.id, turn: turn.id.clone(), action }))

@@ -28,16 +28,18 @@ const RECORDS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
 /// of millions of records and the recent leaves of many runs.
 const CACHE_BYTES: usize = 32 << 20;
 
-/// Refuse a file that is no store before anything is written beside it. An empty file will become one.
-pub(crate) fn check(path: &Path) -> Result<(), StorageError> {
+/// Refuse a file that is no store before anything is written beside it. One that holds nothing will become one: says
+/// whether it is such a one, or missing.
+pub(crate) fn check(path: &Path) -> Result<bool, StorageError> {
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         Err(error) => return Err(StorageError::Io(error)),
     };
     match Content::of(&*file_medium(file)?).map_err(StorageError::Io)? {
         Content::SomethingElse => Err(StorageError::NotAStore),
-        Content::Nothing | Content::Unfinished | Content::Store => Ok(()),
+        Content::Nothing | Content::Unfinished => Ok(true),
+        Content::Store => Ok(false),
     }
 }
 

@@ -340,6 +340,9 @@ impl Step {
                 if (attempt.intent.attempt, attempt.receipts) != (receipt.attempt, receipt.number) {
                     return Err("receipts belong to the last attempt and are numbered without gaps");
                 }
+                if attempt.unsettled.is_some() {
+                    return Err("the attempt has ended");
+                }
                 attempt.receipts += 1;
                 self.receipt = Some(receipt.bytes.clone());
             }

@@ -260,3 +260,21 @@ fn a_file_that_is_no_journal_is_refused_and_nothing_is_written_beside_it() {
     assert_eq!(std::fs::read_dir(fixture.dir.path()).unwrap().count(), 1);
     assert_eq!(std::fs::read_to_string(fixture.path()).unwrap(), "dear diary\n");
 }
+
+#[test]
+fn a06_an_emptied_journal_is_not_taken_for_a_new_one() {
+    let fixture = Fixture::new();
+    let store = fixture.open().store();
+    for left in [0, 4096] {
+        std::fs::write(fixture.path(), vec![0; left]).unwrap();
+        let entropy = Arc::new(Counter(1.into()));
+        let opened = Journal::open(&fixture.path(), Options { entropy, boot: None, idle: Idle::Never });
+        let Err(error @ OpenError::Emptied { .. }) = opened else {
+            panic!("{left} bytes were taken for a new journal")
+        };
+        assert!(error.to_string().contains(&store.to_string()), "{error}");
+    }
+    // Without its file the journal was removed by somebody; a new one begins.
+    std::fs::remove_file(fixture.path()).unwrap();
+    assert_ne!(fixture.open().generation(), 0);
+}

@@ -46,7 +46,9 @@ fn exit_of(error: &anyhow::Error) -> Exit {
             return match open {
                 OpenError::InUse { .. } | OpenError::BeingRead(_) => Exit::InUse,
                 OpenError::Missing(_) => Exit::Usage,
-                OpenError::NotAJournal(_) | OpenError::Unreadable { .. } => Exit::Damaged,
+                OpenError::NotAJournal(_) | OpenError::Emptied { .. } | OpenError::Unreadable { .. } => {
+                    Exit::Damaged
+                }
                 OpenError::NeedsRepair(_) | OpenError::Io { .. } => Exit::Failed,
             };
         }
