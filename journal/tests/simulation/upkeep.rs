@@ -22,7 +22,6 @@ impl Model {
         flying
             .map(|(session, state, turn)| {
                 let base = state.base();
-                let messages = base.count().saturating_sub(turn.base.count());
                 let owner = state.run.and_then(|run| self.runs.get(&run));
                 let extends = match turn.base.main {
                     None => true,
@@ -32,10 +31,12 @@ impl Model {
                         .zip(1u64..)
                         .any(|(message, count)| count == head.count && message.hash == head.hash),
                 };
+                let beyond = base.count().saturating_sub(turn.base.count());
+                let messages = if extends { beyond } else { 0 };
                 let clear = Op::ClearTurn { session, turn: turn.id.clone() };
                 let (action, ops) = match owner.filter(|run| !run.run.status.has_ended()) {
                     Some(run) => (RecoveryAction::LeaveToRun(run.run.id), Vec::new()),
-                    None if policy == TailPolicy::Strip && messages > 0 && extends => {
+                    None if policy == TailPolicy::Strip && messages > 0 => {
                         let (keep, kind) = (turn.base.count(), RewriteKind::Recover);
                         let cut = Op::Rewrite { session, base, keep, messages: Vec::new(), kind, at_ms: 0 };
                         (RecoveryAction::Strip { messages }, vec![cut, clear])
