@@ -46,12 +46,22 @@ impl Journal {
     /// [`OpenError::InUse`] with the owner's pid; [`OpenError::BeingRead`] while a reader has it open, which passes;
     /// [`OpenError::NotAJournal`], before anything is written; damage; a newer schema.
     pub fn open(path: &Path, options: Options) -> Result<Self, OpenError> {
+        Self::open_watched(path, options, |_| {})
+    }
+
+    /// The same. After a crash of a busy owner the file is read once; `repairing` is told how far that is, from 0 to 1.
+    pub fn open_watched(
+        path: &Path,
+        options: Options,
+        repairing: impl Fn(f64) + 'static,
+    ) -> Result<Self, OpenError> {
         let nothing = redb_store::check(path).map_err(OpenError::storage(path))?;
         let owner = OwnerLock::acquire(path)?;
         if let Some(store) = owner.known.filter(|_| nothing && path.exists()) {
             return Err(OpenError::Emptied { path: path.to_owned(), store });
         }
-        let storage: Arc<dyn Storage> = Arc::new(RedbStore::open(path).map_err(OpenError::storage(path))?);
+        let store = RedbStore::open_watched(path, repairing).map_err(OpenError::storage(path))?;
+        let storage: Arc<dyn Storage> = Arc::new(store);
         Self::start(path, storage, options, Some(owner))
     }
 

@@ -72,8 +72,13 @@ enum Handle {
 impl RedbStore {
     /// Open for writing, creating the file if it is missing. Repairs after a crash.
     pub fn open(path: &Path) -> Result<Self, StorageError> {
+        Self::open_watched(path, |_| {})
+    }
+
+    /// The same; `repairing` is told how far a repair is, from 0 to 1.
+    pub fn open_watched(path: &Path, repairing: impl Fn(f64) + 'static) -> Result<Self, StorageError> {
         let file = owner_only().create(true).open(path).map_err(StorageError::Io)?;
-        Self::open_medium(file_medium(file)?)
+        Self::create(file_medium(file)?, repairing)
     }
 
     /// Open a cleanly closed file for reading, beside other readers. Writes nothing.
@@ -85,6 +90,10 @@ impl RedbStore {
     /// Open `medium` for writing, creating the store if it is empty. Repairs after a crash, and creates the store again
     /// if the crash came while it was created.
     pub fn open_medium(medium: Box<dyn Medium>) -> Result<Self, StorageError> {
+        Self::create(medium, |_| {})
+    }
+
+    fn create(medium: Box<dyn Medium>, repairing: impl Fn(f64) + 'static) -> Result<Self, StorageError> {
         match Content::of(&*medium).map_err(StorageError::Io)? {
             Content::Unfinished => medium.set_len(0).map_err(StorageError::Io)?,
             Content::SomethingElse => return Err(StorageError::NotAStore),
@@ -92,7 +101,9 @@ impl RedbStore {
         }
         let counters = Arc::new(Counters::default());
         let backend = Counting { medium, counters: Arc::clone(&counters) };
-        let database = contained(|| builder().create_with_backend(backend).map_err(database_error))?;
+        let mut builder = builder();
+        builder.set_repair_callback(move |session| repairing(session.progress()));
+        let database = contained(|| builder.create_with_backend(backend).map_err(database_error))?;
         Ok(Self::over(Handle::Writer(database), counters))
     }
 

@@ -14,6 +14,7 @@ use etcetera::BaseStrategy;
 
 use super::Global;
 use super::failure::Usage;
+use super::terminal;
 
 /// How long a writer waits for readers to go, in all just below a second, looking every 20 ms.
 const LOOKS: usize = 45;
@@ -66,7 +67,8 @@ pub(super) fn open(global: &Global, path: &Path) -> Result<Journal> {
             Some(seed) => Arc::new(SeededEntropy::new(seed, 0)),
             None => Arc::new(SystemEntropy),
         };
-        Journal::open(path, Options { entropy, boot: BootId::current(), idle: Idle::Timer })
+        let options = Options { entropy, boot: BootId::current(), idle: Idle::Timer };
+        Journal::open_watched(path, options, terminal::repair_progress())
     };
     let patience = ConstantBuilder::default().with_delay(BETWEEN_LOOKS).with_max_times(LOOKS);
     Ok(attempt.retry(patience).when(|error| matches!(error, OpenError::BeingRead(_))).call()?)

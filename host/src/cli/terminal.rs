@@ -1,5 +1,6 @@
 //! The person at the terminal: a progress line, and questions asked in place.
 
+use std::cell::OnceCell;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,6 +15,29 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// Whether somebody is there to answer.
 pub(super) fn is_interactive() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Shows how far the repair of a journal is, on a terminal. Nothing is shown while there is nothing to repair.
+pub(super) fn repair_progress() -> impl Fn(f64) + 'static {
+    let bar = OnceCell::new();
+    move |done| {
+        let bar = bar.get_or_init(|| {
+            let style =
+                ProgressStyle::with_template("repairing the journal after a crash {bar:30} {percent}%")
+                    .expect("the template is well formed");
+            ProgressBar::new(1000).with_style(style)
+        });
+        // A thousandth more or less does not show.
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is between 0 and 1000"
+        )]
+        bar.set_position((done.clamp(0.0, 1.0) * 1000.0) as u64);
+        if done >= 1.0 {
+            bar.finish_and_clear();
+        }
+    }
 }
 
 /// Shows turn, step and tool: as one line on a terminal, as lines elsewhere when asked to say more.
