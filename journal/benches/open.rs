@@ -2,7 +2,7 @@
 //! run has 5,000 steps behind it or 50,000. The aim is at most 1.2 times as long.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -88,7 +88,7 @@ fn be_owner(path: &Path) {
     run.usage.turns += 1;
     let update = vec![Op::UpdateRun(Box::new(run))];
     journal.commit(update, Durability::DurableForQuickOpen).expect("the commit is taken");
-    println!("idle");
+    writeln!(std::io::stdout(), "idle").expect("standard output takes a line");
     std::io::stdin().lock().read_line(&mut String::new()).expect("standard input can be read");
 }
 

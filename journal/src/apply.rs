@@ -3,7 +3,7 @@
 use crate::commit::{CommitError, Op};
 use crate::id::{RunId, SessionId, WaitId};
 use crate::open::StoreRecord;
-use crate::record::{self, Key, ReadError};
+use crate::record::{self, Key};
 use crate::run::Run;
 use crate::session::{
     Base, ConflictKind, Head, Message, MessageBody, Rewrite, RewriteKind, Session, SnapshotConflict, Turn,
@@ -99,7 +99,17 @@ impl Staged<'_> {
         if run.status.has_ended() {
             self.delete(Key::open_run(stored.number).as_bytes())?;
         }
-        let updated = Run { number: stored.number, steps: stored.steps, ..run.clone() };
+        // What a run is and what names it never changes.
+        let updated = Run {
+            number: stored.number,
+            steps: stored.steps,
+            nonce: stored.nonce,
+            kind: stored.kind,
+            session: stored.session,
+            created_ms: stored.created_ms,
+            call_key: stored.call_key,
+            ..run.clone()
+        };
         let changed = updated != stored;
         if changed {
             self.put(&Key::run(run.id), &updated, "run")?;
@@ -109,10 +119,13 @@ impl Staged<'_> {
 
     fn step(&mut self, id: RunId, seq: u64, event: &StepEvent) -> Result<bool, CommitError> {
         let conflict = |reason| CommitError::StepConflict { run: id, seq, event: event.describe(), reason };
+        let mut run = self.run(id)?;
+        if run.status.has_ended() {
+            return Err(CommitError::RunEnded(id));
+        }
         let step = stored::step(self, id, seq)?;
         let events = match (event, step) {
             (StepEvent::Planned(_), None) => {
-                let mut run = self.run(id)?;
                 if seq != run.steps + 1 {
                     return Err(conflict("steps are numbered from 1, without gaps"));
                 }
@@ -243,13 +256,13 @@ impl Staged<'_> {
     ) -> Result<bool, CommitError> {
         let mut session = self.session(id)?;
         if let Some(from) = from {
-            // Read whole, so that the new branch is one that reads.
-            match stored::branch(self, &session, Some(from)) {
-                Ok(_) => {}
-                Err(ReadError::Damaged { .. }) => {
-                    return Err(CommitError::NoSuchMessage { session: id, message: from.message });
-                }
-                Err(error) => return Err(error.into()),
+            let there = record::read::<Message>(self, &Key::message(id, from.message))?;
+            let chain = match there {
+                Some(message) if message.hash == from.hash => stored::chain(self, &session, from.message)?,
+                _ => Vec::new(),
+            };
+            if chain.len() as u64 != from.count {
+                return Err(CommitError::NoSuchMessage { session: id, message: from.message });
             }
         }
         let (messages, head) = session.branch(from, bodies);
@@ -333,7 +346,10 @@ impl Staged<'_> {
             self.delete(key.as_bytes())?;
         }
         let mut store = self.store_record()?;
-        store.runs -= 1;
+        store.runs = store
+            .runs
+            .checked_sub(1)
+            .ok_or_else(|| record::damaged(Key::store().as_bytes(), "it counts fewer runs than there are"))?;
         self.put(&Key::store(), &store, "store")?;
         Ok(true)
     }

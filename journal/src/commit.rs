@@ -133,7 +133,7 @@ pub enum CommitError {
         /// Why not.
         reason: &'static str,
     },
-    /// The run has not ended, or a question of it is open.
+    /// The run has not ended.
     #[error("run {0} has not ended; it is not removed")]
     RunNotEnded(RunId),
     /// There is no such session.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::commit::{CommitError, Op};
 use crate::id::{IdempotencyKey, RunId, StoreId};
-use crate::marks::{BootId, Epoch, Marks, Started};
+use crate::marks::{BootId, MarkPlace, Marks, Started};
 use crate::open::{OpenError, OwnerLock, StoreRecord, beside};
 use crate::reader::Reader;
 use crate::record::{self, Key};
@@ -56,12 +56,18 @@ impl Journal {
         repairing: impl Fn(f64) + 'static,
     ) -> Result<Self, OpenError> {
         let nothing = redb_store::check(path).map_err(OpenError::storage(path))?;
-        let owner = OwnerLock::acquire(path)?;
-        if let Some(store) = owner.known.filter(|_| nothing && path.exists()) {
+        let mut owner = OwnerLock::acquire(path)?;
+        if nothing && !path.exists() {
+            owner.forget(path)?;
+        }
+        if let Some(store) = owner.known.filter(|_| nothing) {
             return Err(OpenError::Emptied { path: path.to_owned(), store });
         }
         let store = RedbStore::open_watched(path, repairing).map_err(OpenError::storage(path))?;
         let storage: Arc<dyn Storage> = Arc::new(store);
+        if nothing {
+            sync_directories(path).map_err(OpenError::io(path))?;
+        }
         Self::start(path, storage, options, Some(owner))
     }
 
@@ -136,10 +142,10 @@ impl Journal {
         IdempotencyKey::mint(&self.store, &run.nonce, seq)
     }
 
-    /// The file that the next attempt's start mark will be in: part of its intent.
-    pub fn marks_epoch(&self) -> Option<Epoch> {
+    /// Where the next attempt's start mark will be: part of its intent.
+    pub fn mark_place(&self) -> Option<MarkPlace> {
         // Without a file there is no proof, and none is claimed.
-        self.marks.as_ref().and_then(|marks| marks.epoch(&*self.entropy).ok())
+        self.marks.as_ref().and_then(|marks| marks.place(&*self.entropy).ok())
     }
 
     /// Say that an attempt starts now. Not synced: see [`Started`].
@@ -183,6 +189,19 @@ fn begin_generation(
         .and_then(|()| transaction.commit(Durability::Durable))
         .map_err(OpenError::storage(path))?;
     Ok(record)
+}
+
+/// Make the name of a new file durable, and those of directories that may be as new: the store syncs only its content.
+fn sync_directories(path: &Path) -> std::io::Result<()> {
+    for directory in std::path::absolute(path)?.ancestors().skip(1) {
+        match std::fs::File::open(directory) {
+            Ok(directory) => directory.sync_all()?,
+            // One that may not even be read was not made by this user.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn is_empty(view: &dyn Snapshot) -> Result<bool, StorageError> {

@@ -73,7 +73,7 @@ pub use commit::{CommitError, Op};
 pub use effect::EffectClass;
 pub use id::{Digest, IdempotencyKey, ParseIdError, RunId, SessionId, StoreId, WaitId};
 pub use journal::{Journal, Options};
-pub use marks::{BootId, Epoch, Started};
+pub use marks::{BootId, Epoch, MarkPlace, Started};
 pub use offline::Compacted;
 pub use open::OpenError;
 pub use prune::{CALL_KEY_MS, PrunePolicy};
@@ -88,8 +88,8 @@ pub use session::{
 };
 pub use source::{Clock, Entropy};
 pub use step::{
-    Attempt, EffectState, Intent, Outcome, Planned, Receipt, SettledBy, Step, StepError, StepEvent, StepKind,
-    StepResult, StepStatus, Unsettled,
+    Attempt, EffectState, Intent, Outcome, Planned, RECEIPTS, Receipt, SettledBy, Step, StepError, StepEvent,
+    StepKind, StepResult, StepStatus, Unsettled,
 };
 pub use storage::{Durability, IoCounts, StorageError};
 pub use transfer::{Dropped, Import, ImportError, export};

@@ -6,9 +6,13 @@
 //! an intent records that epoch: whenever the file is started anew (another boot, a lost file, a file grown too large),
 //! older intents no longer match it and count as perhaps started, which is the safe side.
 //!
-//! Layout: `deed marks 1\n`, the boot id and the epoch (16 bytes each), then one 28-byte entry an attempt: run (16),
-//! seq (8, big endian), attempt (4, big endian). An entry cut short by a kill is no entry: its attempt did not start,
-//! since the write comes first.
+//! An intent also records how long the file was. A file that is shorter than that has lost its unsynced end (its file
+//! system was taken away and came back within one boot), and proves nothing about the intent. An entry whose checksum is
+//! wrong makes the whole file prove nothing.
+//!
+//! Layout: `deed marks 1\n`, the boot id and the epoch (16 bytes each), then one 32-byte entry an attempt: run (16),
+//! seq (8, big endian), attempt (4, big endian), the first 4 bytes of BLAKE3 over epoch and those 28. An entry cut short
+//! by a kill is no entry: its attempt did not start, since the write comes first.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -24,14 +28,24 @@ use crate::source::Entropy;
 
 const MAGIC: &[u8; 13] = b"deed marks 1\n";
 const HEADER_BYTES: usize = MAGIC.len() + 32;
-const ENTRY_BYTES: usize = 28;
+const FACT_BYTES: usize = 28;
+const ENTRY_BYTES: usize = FACT_BYTES + 4;
 
-/// A fresh file is started beyond this size: about 37,000 attempts, read back in a millisecond.
+/// A fresh file is started beyond this size: about 32,000 attempts, read back in a millisecond.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Which file a mark would be in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Epoch(#[serde(with = "hex::serde")] [u8; 16]);
+
+/// Where a mark would be: recorded with the intent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkPlace {
+    /// Which file.
+    pub epoch: Epoch,
+    /// How long it was, in bytes.
+    pub bytes: u64,
+}
 
 /// What the marks tell of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +91,8 @@ struct Inner {
     epoch: Epoch,
     bytes: u64,
     started: HashSet<(RunId, u64, u32)>,
+    /// An entry is damaged: absence proves nothing.
+    damaged: bool,
 }
 
 impl Marks {
@@ -89,37 +105,41 @@ impl Marks {
         Ok(Self { path: path.to_owned(), boot, inner: Mutex::new(inner) })
     }
 
-    /// The file that the next attempt's mark will be in. Called before its intent is recorded.
-    pub(crate) fn epoch(&self, entropy: &dyn Entropy) -> io::Result<Epoch> {
+    /// Where the next attempt's mark will be. Called before its intent is recorded.
+    pub(crate) fn place(&self, entropy: &dyn Entropy) -> io::Result<MarkPlace> {
         let mut inner = self.lock();
-        if inner.bytes >= MAX_BYTES {
+        if inner.bytes >= MAX_BYTES || inner.damaged {
             *inner = Inner::fresh(&self.path, self.boot, entropy)?;
         }
-        Ok(inner.epoch)
+        Ok(MarkPlace { epoch: inner.epoch, bytes: inner.bytes })
     }
 
     /// The attempt starts now.
     pub(crate) fn mark(&self, run: RunId, seq: u64, attempt: u32) -> io::Result<()> {
-        let mut entry = [0; ENTRY_BYTES];
-        entry[..16].copy_from_slice(run.as_bytes());
-        entry[16..24].copy_from_slice(&seq.to_be_bytes());
-        entry[24..].copy_from_slice(&attempt.to_be_bytes());
         let mut inner = self.lock();
-        inner.file.write_all(&entry)?;
+        let entry = inner.entry(run, seq, attempt);
+        if let Err(error) = inner.file.write_all(&entry) {
+            // A part of the entry may be there, and would shift the ones that follow.
+            if inner.file.set_len(inner.bytes).is_err() {
+                inner.damaged = true;
+            }
+            return Err(error);
+        }
         inner.bytes += ENTRY_BYTES as u64;
         inner.started.insert((run, seq, attempt));
         Ok(())
     }
 
-    /// What is known of an attempt whose intent names `epoch`.
-    pub(crate) fn started(&self, run: RunId, seq: u64, attempt: u32, epoch: Option<Epoch>) -> Started {
+    /// What is known of an attempt whose mark would be at `place`.
+    pub(crate) fn started(&self, run: RunId, seq: u64, attempt: u32, place: Option<MarkPlace>) -> Started {
         let inner = self.lock();
-        if epoch != Some(inner.epoch) {
-            Started::Unknown
-        } else if inner.started.contains(&(run, seq, attempt)) {
+        let proves = place.is_some_and(|place| place.epoch == inner.epoch && place.bytes <= inner.bytes);
+        if inner.started.contains(&(run, seq, attempt)) {
             Started::Yes
-        } else {
+        } else if proves && !inner.damaged {
             Started::No
+        } else {
+            Started::Unknown
         }
     }
 
@@ -145,18 +165,37 @@ impl Inner {
         let mut epoch = [0; 16];
         epoch.copy_from_slice(&header[MAGIC.len() + 16..]);
         let entries = entries.chunks_exact(ENTRY_BYTES);
+        let whole = (HEADER_BYTES + entries.len() * ENTRY_BYTES) as u64;
         // A cut entry must not shift the ones that follow it.
-        file.set_len((HEADER_BYTES + entries.len() * ENTRY_BYTES) as u64)?;
-        let started = entries
-            .map(|entry| {
-                let mut run = [0; 16];
-                run.copy_from_slice(&entry[..16]);
-                let number = |bytes: &[u8]| bytes.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
-                let attempt = u32::try_from(number(&entry[24..])).expect("four bytes fit");
-                (RunId::from_bytes(run), number(&entry[16..24]), attempt)
-            })
-            .collect();
-        Ok(Some(Self { file, epoch: Epoch(epoch), bytes: bytes.len() as u64, started }))
+        file.set_len(whole)?;
+        let mut inner =
+            Self { file, epoch: Epoch(epoch), bytes: whole, started: HashSet::new(), damaged: false };
+        for entry in entries {
+            let number = |bytes: &[u8]| bytes.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
+            let mut run = [0; 16];
+            run.copy_from_slice(&entry[..16]);
+            let run = RunId::from_bytes(run);
+            let seq = number(&entry[16..24]);
+            let attempt = u32::try_from(number(&entry[24..FACT_BYTES])).expect("four bytes fit");
+            if inner.entry(run, seq, attempt) == entry {
+                inner.started.insert((run, seq, attempt));
+            } else {
+                inner.damaged = true;
+            }
+        }
+        Ok(Some(inner))
+    }
+
+    /// The entry of an attempt.
+    fn entry(&self, run: RunId, seq: u64, attempt: u32) -> [u8; ENTRY_BYTES] {
+        let mut entry = [0; ENTRY_BYTES];
+        entry[..16].copy_from_slice(run.as_bytes());
+        entry[16..24].copy_from_slice(&seq.to_be_bytes());
+        entry[24..FACT_BYTES].copy_from_slice(&attempt.to_be_bytes());
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.epoch.0).update(&entry[..FACT_BYTES]);
+        entry[FACT_BYTES..].copy_from_slice(&hasher.finalize().as_bytes()[..4]);
+        entry
     }
 
     /// Start over, under a new epoch.
@@ -171,7 +210,7 @@ impl Inner {
         }
         let mut file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)?;
         file.write_all(&header)?;
-        Ok(Self { file, epoch, bytes: HEADER_BYTES as u64, started: HashSet::new() })
+        Ok(Self { file, epoch, bytes: HEADER_BYTES as u64, started: HashSet::new(), damaged: false })
     }
 }
 
@@ -194,24 +233,24 @@ mod tests {
         let run = RunId::from_bytes([5; 16]);
         let boot = BootId([9; 16]);
         let marks = Marks::open(&path, boot, &entropy).unwrap();
-        let epoch = Some(marks.epoch(&entropy).unwrap());
+        let place = Some(marks.place(&entropy).unwrap());
         marks.mark(run, 1, 1).unwrap();
         drop(marks);
 
         let marks = Marks::open(&path, boot, &entropy).unwrap();
-        assert_eq!(marks.started(run, 1, 1, epoch), Started::Yes);
-        assert_eq!(marks.started(run, 2, 1, epoch), Started::No);
-        assert_eq!(marks.started(run, 1, 2, epoch), Started::No);
+        assert_eq!(marks.started(run, 1, 1, place), Started::Yes);
+        assert_eq!(marks.started(run, 2, 1, place), Started::No);
+        assert_eq!(marks.started(run, 1, 2, place), Started::No);
         assert_eq!(marks.started(run, 2, 1, None), Started::Unknown);
         drop(marks);
 
         let other = Marks::open(&path, BootId([8; 16]), &entropy).unwrap();
-        assert_eq!(other.started(run, 2, 1, epoch), Started::Unknown, "another boot");
+        assert_eq!(other.started(run, 2, 1, place), Started::Unknown, "another boot");
         drop(other);
 
         std::fs::remove_file(&path).unwrap();
         let lost = Marks::open(&path, boot, &entropy).unwrap();
-        assert_eq!(lost.started(run, 2, 1, epoch), Started::Unknown, "a lost file");
+        assert_eq!(lost.started(run, 2, 1, place), Started::Unknown, "a lost file");
     }
 
     #[test]
@@ -222,17 +261,46 @@ mod tests {
         let run = RunId::from_bytes([5; 16]);
         let boot = BootId([9; 16]);
         let marks = Marks::open(&path, boot, &entropy).unwrap();
-        let epoch = Some(marks.epoch(&entropy).unwrap());
+        let place = Some(marks.place(&entropy).unwrap());
         marks.mark(run, 1, 1).unwrap();
         marks.mark(run, 2, 1).unwrap();
         let cut = std::fs::metadata(&path).unwrap().len() - 3;
         OpenOptions::new().write(true).open(&path).unwrap().set_len(cut).unwrap();
 
         let marks = Marks::open(&path, boot, &entropy).unwrap();
-        assert_eq!(marks.started(run, 2, 1, epoch), Started::No);
+        assert_eq!(marks.started(run, 2, 1, place), Started::No);
         marks.mark(run, 3, 1).unwrap();
         let marks = Marks::open(&path, boot, &entropy).unwrap();
-        assert_eq!(marks.started(run, 1, 1, epoch), Started::Yes);
-        assert_eq!(marks.started(run, 3, 1, epoch), Started::Yes);
+        assert_eq!(marks.started(run, 1, 1, place), Started::Yes);
+        assert_eq!(marks.started(run, 3, 1, place), Started::Yes);
+    }
+
+    #[test]
+    fn a_damaged_entry_or_a_lost_end_proves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("marks");
+        let entropy = Count(1.into());
+        let run = RunId::from_bytes([5; 16]);
+        let boot = BootId([9; 16]);
+        let marks = Marks::open(&path, boot, &entropy).unwrap();
+        marks.mark(run, 1, 1).unwrap();
+        let place = Some(marks.place(&entropy).unwrap());
+        drop(marks);
+        let whole = std::fs::read(&path).unwrap();
+
+        std::fs::write(&path, &whole[..HEADER_BYTES]).unwrap();
+        let lost = Marks::open(&path, boot, &entropy).unwrap();
+        assert_eq!(lost.started(run, 2, 1, place), Started::Unknown, "the end is lost");
+        drop(lost);
+
+        for byte in HEADER_BYTES..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[byte] ^= 1;
+            std::fs::write(&path, &flipped).unwrap();
+            let damaged = Marks::open(&path, boot, &entropy).unwrap();
+            assert_eq!(damaged.started(run, 1, 1, place), Started::Unknown, "byte {byte}");
+            let next = damaged.place(&entropy).unwrap();
+            assert_ne!(Some(next.epoch), place.map(|place| place.epoch), "a fresh file is begun");
+        }
     }
 }

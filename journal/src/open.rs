@@ -140,6 +140,12 @@ impl OwnerLock {
         Ok(lock)
     }
 
+    /// The file is gone: somebody removed it, and a new store begins.
+    pub(crate) fn forget(&mut self, journal: &Path) -> Result<(), OpenError> {
+        self.known = None;
+        self.write(None).map_err(OpenError::io(&Self::path(journal)))
+    }
+
     /// Write down which store is here, so that one that was emptied since is not taken for a new one.
     pub(crate) fn remember(&mut self, journal: &Path, store: StoreId) -> Result<(), OpenError> {
         if self.known == Some(store) {

@@ -62,7 +62,15 @@ impl Reader {
 
     fn plan_one(&self, session: &Session, policy: TailPolicy) -> Result<Option<RecoveryItem>, ReadError> {
         let Some(turn) = &session.turn else { return Ok(None) };
-        let run: Option<Run> = session.run.map(|run| self.run(run)).transpose()?.flatten();
+        // A run that cannot be read may not have ended.
+        let run: Option<Run> = match session.run.map(|run| (run, self.run(run))) {
+            Some((run, Err(ReadError::Damaged { .. } | ReadError::Newer { .. }))) => {
+                let action = RecoveryAction::LeaveToRun(run);
+                return Ok(Some(RecoveryItem { session: session.id, turn: turn.id.clone(), action }));
+            }
+            Some((_, run)) => run?,
+            None => None,
+        };
         // What a rewrite took the base from under is no tail of the turn.
         let beyond = session.base().count().saturating_sub(turn.base.count());
         let messages = if self.extends(session)? { beyond } else { 0 };

@@ -54,7 +54,7 @@ pub struct ToolResult {
 pub struct MessageBody {
     /// Who speaks.
     pub role: Role,
-    /// The text; of a tool message, what the tool answered.
+    /// The text; empty in a tool message, whose result has it.
     pub text: String,
     /// The tool calls of an assistant message, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -70,9 +70,9 @@ impl MessageBody {
         Self { role, text: text.into(), calls: Vec::new(), result: None }
     }
 
-    /// A tool's answer to one call.
+    /// A tool's answer to one call. Its text is the result's alone: it is stored once.
     pub fn tool_result(result: ToolResult) -> Self {
-        Self { role: Role::Tool, text: result.text.clone(), calls: Vec::new(), result: Some(result) }
+        Self { role: Role::Tool, text: String::new(), calls: Vec::new(), result: Some(result) }
     }
 }
 

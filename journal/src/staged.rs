@@ -102,8 +102,14 @@ impl<'a> Staged<'a> {
         Ok(())
     }
 
+    /// How many records name a blob: none when it is not there. A blob without its count is left alone.
     fn references(&self, digest: &Digest) -> Result<u64, CommitError> {
-        Ok(record::read(self, &Key::blob_references(digest))?.unwrap_or(0))
+        let key = Key::blob_references(digest);
+        match record::read(self, &key)? {
+            Some(references) => Ok(references),
+            None if self.get(Key::blob(digest).as_bytes())?.is_none() => Ok(0),
+            None => Err(record::damaged(key.as_bytes(), "it is missing").into()),
+        }
     }
 
     fn set_references(&mut self, digest: &Digest, references: u64) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::effect::EffectClass;
 use crate::id::{Digest, RunId};
-use crate::marks::Epoch;
+use crate::marks::MarkPlace;
 use crate::record::Key;
 
 /// What a step does.
@@ -42,6 +42,10 @@ impl StepKind {
         }
     }
 }
+
+/// Receipts of one attempt. Each is one sync and one record that every later look at the step reads; a tool that marks
+/// its way in percent has room to spare.
+pub const RECEIPTS: u32 = 256;
 
 /// Where a step stands. Derived from its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -113,8 +117,8 @@ pub struct Intent {
     pub attempt: u32,
     /// What the attempt's wall clock starts at, milliseconds since the epoch.
     pub clock_ms: u64,
-    /// The file that would hold the attempt's start mark; none where there can be no proof of not having started.
-    pub marks: Option<Epoch>,
+    /// Where the attempt's start mark would be; none where there can be no proof of not having started.
+    pub marks: Option<MarkPlace>,
 }
 
 /// Bytes that a tool saved in the middle of an attempt.
@@ -342,6 +346,9 @@ impl Step {
                 }
                 if attempt.unsettled.is_some() {
                     return Err("the attempt has ended");
+                }
+                if attempt.receipts >= RECEIPTS {
+                    return Err("it has saved as many receipts as an attempt may");
                 }
                 attempt.receipts += 1;
                 self.receipt = Some(receipt.bytes.clone());

@@ -58,25 +58,30 @@ pub(crate) fn damaged_step(run: RunId, seq: u64, reason: &str) -> ReadError {
     ReadError::Damaged { record: format!("step {seq} of run {run}"), reason: reason.to_owned() }
 }
 
-/// The messages of a branch, first to last. Their hash chain is checked: a message that changed or vanished is damage,
-/// never a shorter transcript.
+/// The messages of a branch, first to last. A message that changed or vanished is damage, never a shorter transcript.
 pub(crate) fn branch(
     view: &dyn Snapshot,
     session: &Session,
     head: Option<Head>,
 ) -> Result<Vec<Message>, ReadError> {
-    let damaged = |reason: &str| ReadError::Damaged {
-        record: format!("session {}", session.id),
-        reason: reason.to_owned(),
-    };
     let Some(head) = head else { return Ok(Vec::new()) };
+    let messages = chain(view, session, head.message)?;
+    if messages.len() as u64 != head.count || messages.last().map(|message| message.hash) != Some(head.hash) {
+        return Err(damaged_session(session, "its head does not fit its messages"));
+    }
+    Ok(messages)
+}
+
+/// The messages that lead to one, first to last. Their hash chain is checked.
+pub(crate) fn chain(view: &dyn Snapshot, session: &Session, last: u64) -> Result<Vec<Message>, ReadError> {
     let stored: Vec<Message> = record::read_all(view, &Key::messages(session.id))?;
     let mut by_id: HashMap<u64, Message> = stored.into_iter().map(|message| (message.id, message)).collect();
     let mut messages = Vec::new();
-    let mut next = Some(head.message);
+    let mut next = Some(last);
     while let Some(id) = next {
         // Taken out, so that a chain that bites its tail ends.
-        let message = by_id.remove(&id).ok_or_else(|| damaged(&format!("message {id} is missing")))?;
+        let message =
+            by_id.remove(&id).ok_or_else(|| damaged_session(session, &format!("message {id} is missing")))?;
         next = message.parent;
         messages.push(message);
     }
@@ -84,12 +89,13 @@ pub(crate) fn branch(
     let mut parent = None;
     for message in &messages {
         if message.hash != Message::chain(parent.as_ref(), &message.body) {
-            return Err(damaged(&format!("message {} does not fit its hash", message.id)));
+            return Err(damaged_session(session, &format!("message {} does not fit its hash", message.id)));
         }
         parent = Some(message.hash);
     }
-    if messages.len() as u64 != head.count || parent != Some(head.hash) {
-        return Err(damaged("its head does not fit its messages"));
-    }
     Ok(messages)
+}
+
+fn damaged_session(session: &Session, reason: &str) -> ReadError {
+    ReadError::Damaged { record: format!("session {}", session.id), reason: reason.to_owned() }
 }

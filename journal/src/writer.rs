@@ -94,7 +94,7 @@ impl State {
     fn run(mut self, jobs: &Receiver<Job>, idle: Idle) {
         loop {
             let timeout = match idle {
-                Idle::Timer if self.riding => Some(IDLE_SYNC),
+                Idle::Timer if self.riding && self.stopped.is_none() => Some(IDLE_SYNC),
                 Idle::Timer if !self.quick && self.stopped.is_none() => Some(IDLE_QUICK_OPEN),
                 _ => None,
             };

@@ -269,7 +269,17 @@ impl Model {
         if state.run.status.has_ended() {
             return Err(Refusal::RunEnded);
         }
-        let updated = Run { number: state.run.number, steps: state.run.steps, ..run.clone() };
+        let stored = &state.run;
+        let updated = Run {
+            number: stored.number,
+            steps: stored.steps,
+            nonce: stored.nonce,
+            kind: stored.kind,
+            session: stored.session,
+            created_ms: stored.created_ms,
+            call_key: stored.call_key,
+            ..run.clone()
+        };
         let changed = updated != state.run;
         state.run = updated;
         Ok(changed)
@@ -292,7 +302,11 @@ impl Model {
     }
 
     fn step(&mut self, run: RunId, seq: u64, event: &StepEvent) -> Result<bool, Refusal> {
-        let planned = self.runs.get(&run).map_or(0, |state| state.steps.len() as u64);
+        let state = self.runs.get(&run).ok_or(Refusal::NoSuchRun)?;
+        if state.run.status.has_ended() {
+            return Err(Refusal::RunEnded);
+        }
+        let planned = state.steps.len() as u64;
         if seq == 0 || seq > planned {
             if !matches!(event, StepEvent::Planned(_)) {
                 return Err(Refusal::StepConflict);

@@ -1,0 +1,220 @@
+//! A store that the first released format wrote opens for ever.
+//!
+//! `DEED_WRITE_FIXTURE=PATH` writes the store anew, for a new version to be kept beside the old one. A fixture that was
+//! released is never written again.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use deed_journal::{
+    Answer, Asked, Criterion, Digest, Durability, EffectClass, EffectState, Entropy, Idle, Intent, Journal,
+    MessageBody, Op, Options, Outcome, Planned, Position, Reader, Receipt, RewriteKind, Role, Run, RunId,
+    RunKind, RunStatus, SessionId, SettledBy, StepError, StepEvent, StepKind, StepResult, StepStatus,
+    ToolCall, ToolResult, Turn, Unsettled, Usage, WaitId, WaitKind,
+};
+use serde_json::json;
+
+const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/format-1.redb");
+
+struct Counter(AtomicU64);
+
+impl Entropy for Counter {
+    fn fill(&self, bytes: &mut [u8]) {
+        bytes.fill(0);
+        bytes[..8].copy_from_slice(&self.0.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+    }
+}
+
+fn open(path: &Path) -> Journal {
+    let options = Options { entropy: Arc::new(Counter(1.into())), boot: None, idle: Idle::Never };
+    Journal::open(path, options).unwrap()
+}
+
+fn id(byte: u8) -> RunId {
+    RunId::from_bytes([byte; 16])
+}
+
+/// An ended run and one that waits; every kind of record and every event.
+fn write(journal: &Journal) {
+    let done = Run {
+        kind: RunKind::Call,
+        call_key: Some(Digest::of(b"key")),
+        ..Run::new(id(1), SessionId::from_bytes([11; 16]), [21; 16], "a call", 1000)
+    };
+    let mut waiting = Run {
+        workspace: Some("/workspace".into()),
+        git: true,
+        criteria: vec![Criterion { criterion: "it works".into(), met: true }],
+        usage: Usage { turns: 1, calls: 2, repeated_model_calls: 1 },
+        ..Run::new(id(2), SessionId::from_bytes([12; 16]), [22; 16], "a mission", 2000)
+    };
+    let create =
+        |run: &Run| Op::CreateRun { run: Box::new(run.clone()), source: json!({ "made": "of this" }) };
+    let step = |run: &Run, seq, event| Op::Step { run: run.id, seq, event };
+    let plan = |name: &str, effect, args: serde_json::Value| {
+        StepEvent::Planned(Planned {
+            kind: StepKind::ToolCall,
+            name: name.into(),
+            effect,
+            contained: false,
+            component: Some(Digest::of(b"component")),
+            args_digest: Digest::of_json(&args),
+            args,
+            call: Some("00000000-1".into()),
+            refused: None,
+            planned_ms: 1001,
+        })
+    };
+    let marks = serde_json::from_value(json!({ "epoch": "07".repeat(16), "bytes": 45 })).unwrap();
+    let intent = |attempt| StepEvent::Intent(Intent { attempt, clock_ms: 1002, marks: Some(marks) });
+    let outcome = |attempt, result, settled_by| {
+        let landed_before = attempt > 1;
+        StepEvent::Outcome(Outcome { attempt, result, settled_by, landed_before, settled_ms: 1003 })
+    };
+    let error = StepError {
+        kind: "not-found".into(),
+        message: "no such file".into(),
+        effect: EffectState::NotApplied,
+    };
+    let ops = vec![
+        create(&done),
+        step(
+            &done,
+            1,
+            plan("write_file", EffectClass::Idempotent, json!({ "content": "x".repeat(100_000) })),
+        ),
+        step(&done, 1, intent(1)),
+        step(&done, 1, StepEvent::Receipt(Receipt { attempt: 1, number: 0, bytes: vec![0, 255] })),
+        step(&done, 1, intent(2)),
+        step(&done, 1, outcome(2, StepResult::Completed { value: json!("done") }, SettledBy::Execution)),
+        step(&done, 2, plan("read_file", EffectClass::Pure, json!({ "path": "a" }))),
+        step(&done, 2, outcome(1, StepResult::Failed { error }, SettledBy::Refusal)),
+    ];
+    journal.commit(ops, Durability::Durable).unwrap();
+    let ended = Run { status: RunStatus::Done, position: Position::End, ended_ms: Some(1004), ..done };
+    journal.commit(vec![Op::UpdateRun(Box::new(ended))], Durability::Durable).unwrap();
+
+    let wait = WaitId { run: waiting.id, seq: 1, revision: 1 };
+    let asked = Asked {
+        id: wait,
+        kind: WaitKind::Reconcile,
+        name: "shell".into(),
+        question: "Did it?".into(),
+        options: vec!["happened".into(), "abandon".into()],
+        opened_ms: 2003,
+        expires_ms: Some(9000),
+    };
+    let answer = Answer { option: "abandon".into(), text: Some("why not".into()), answered_ms: 2004 };
+    let call = ToolCall { id: "c1".into(), tool: "shell".into(), input: json!({ "command": "true" }) };
+    let result = ToolResult { call: "c1".into(), tool: "shell".into(), ok: false, text: "unknown".into() };
+    let session = waiting.session;
+    let ops = vec![
+        create(&waiting),
+        step(&waiting, 1, plan("shell", EffectClass::NonIdempotent, json!({ "command": "true" }))),
+        step(&waiting, 1, intent(1)),
+        step(&waiting, 1, StepEvent::Unsettled(Unsettled { attempt: 1, reason: "lost".into() })),
+        Op::Ask(asked),
+        Op::Answer { id: wait, answer },
+        step(&waiting, 1, outcome(1, StepResult::Abandoned { reason: "so".into() }, SettledBy::Owner)),
+    ];
+    journal.commit(ops, Durability::Durable).unwrap();
+    let base = || journal.read().session(session).unwrap().unwrap().base();
+    let messages = vec![
+        MessageBody::text(Role::System, "be good"),
+        MessageBody { calls: vec![call], ..MessageBody::text(Role::Assistant, "trying") },
+        MessageBody::tool_result(result),
+    ];
+    journal.commit(vec![Op::Append { session, base: base(), messages }], Durability::Durable).unwrap();
+    let whole = base();
+    let rewind = Op::Rewrite {
+        session,
+        base: whole,
+        keep: 1,
+        messages: vec![MessageBody::text(Role::User, "again")],
+        kind: RewriteKind::Rewind,
+        at_ms: 2005,
+    };
+    let keep = Op::KeepAsHead {
+        session,
+        name: "other".into(),
+        from: whole.main,
+        messages: vec![MessageBody::text(Role::User, "else")],
+    };
+    journal.commit(vec![rewind, keep], Durability::Durable).unwrap();
+    let turn = Turn { id: "t".into(), base: base(), begun_ms: 2006 };
+    waiting.status = RunStatus::Waiting;
+    waiting.position = Position::Batch { first: 1, last: 1, untold: 1 };
+    let ops = vec![Op::BeginTurn { session, turn }, Op::UpdateRun(Box::new(waiting))];
+    journal.commit(ops, Durability::Durable).unwrap();
+}
+
+#[test]
+fn write_the_fixture_when_asked() {
+    if let Some(path) = std::env::var_os("DEED_WRITE_FIXTURE") {
+        let path = Path::new(&path);
+        assert!(!path.exists(), "`{}` is there; a released fixture is never written again", path.display());
+        write(&open(path));
+    }
+}
+
+#[test]
+fn the_first_released_format_opens() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal.redb");
+    std::fs::copy(FIXTURE, &path).unwrap();
+    let reader = Reader::open(&path).unwrap();
+    check(&reader);
+    drop(reader);
+
+    // And it can be taken on by an owner, who reads the same.
+    let journal = open(&path);
+    assert_eq!(journal.generation(), 2);
+    check(journal.read());
+    let next = Run::new(id(3), SessionId::from_bytes([13; 16]), [23; 16], "next", 3000);
+    journal
+        .commit(vec![Op::CreateRun { run: Box::new(next), source: json!({}) }], Durability::Durable)
+        .unwrap();
+    assert_eq!(journal.read().run(id(3)).unwrap().unwrap().number, 2);
+}
+
+fn check(reader: &Reader) {
+    let report = reader.verify().unwrap();
+    assert!(report.damage.is_empty(), "{:?}", report.damage);
+    let runs = reader.runs().unwrap().items;
+    let numbers: Vec<_> = runs.iter().map(|run| (run.id, run.number, run.steps)).collect();
+    assert_eq!(numbers[..2], [(id(1), 0, 2), (id(2), 1, 1)]);
+    assert_eq!(reader.run_of_call_key(&Digest::of(b"key")).unwrap(), Some(id(1)));
+    assert_eq!(reader.run_source(id(1)).unwrap(), Some(json!({ "made": "of this" })));
+    assert_eq!(reader.open_runs().unwrap().items[0].id, id(2));
+
+    let steps = reader.steps(id(1)).unwrap();
+    assert_eq!(steps[0].planned.args, json!({ "content": "x".repeat(100_000) }));
+    assert_eq!(steps[0].receipt, Some(vec![0, 255]));
+    assert_eq!((steps[0].status(), steps[0].attempt()), (StepStatus::Completed, 2));
+    assert_eq!(steps[1].status(), StepStatus::Failed);
+    let abandoned = reader.step(id(2), 1).unwrap().unwrap();
+    assert_eq!(abandoned.status(), StepStatus::Abandoned);
+    assert_eq!(abandoned.attempts[0].unsettled.as_ref().unwrap().reason, "lost");
+    let wait = reader.wait(WaitId { run: id(2), seq: 1, revision: 1 }).unwrap().unwrap();
+    assert_eq!((wait.asked.expires_ms, wait.answer.unwrap().text), (Some(9000), Some("why not".into())));
+
+    let session = reader.session(SessionId::from_bytes([12; 16])).unwrap().unwrap();
+    let texts = |messages: Vec<deed_journal::Message>| -> Vec<String> {
+        messages.into_iter().map(|message| message.body.text).collect()
+    };
+    assert_eq!(texts(reader.transcript(session.id).unwrap()), ["be good", "again"]);
+    let other = reader.branch(&session, session.heads["other"]).unwrap();
+    assert_eq!(other[1].body.calls[0].input, json!({ "command": "true" }));
+    assert_eq!(other[2].body.result.as_ref().unwrap().text, "unknown");
+    assert_eq!(texts(other), ["be good", "trying", "", "else"]);
+    assert_eq!(reader.rewrites(session.id).unwrap()[0].kind, RewriteKind::Rewind);
+    assert_eq!(session.turn.unwrap().id, "t");
+    let key = reader.key(&runs[0], 1).unwrap();
+    assert_eq!(key.to_string(), KEY);
+}
+
+/// The idempotency key of step 1 of the first run: how it is minted is part of the format.
+const KEY: &str = "1ef9ce9cb847f75799f3f302c97693ae";
