@@ -10,6 +10,9 @@ use crate::arguments;
 use crate::engine::{Engine, LoadError, Plugin, ToolDescriptor};
 use crate::host_tools::{HOST_PLUGIN, HostTool};
 
+/// Bytes kept of what is said about arguments that do not fit.
+const MISFIT_BYTES: usize = 4 << 10;
+
 /// A component that may become a plugin.
 #[derive(Debug, Clone)]
 pub struct PluginSource {
@@ -83,7 +86,7 @@ impl Tool {
     /// Why `args` do not fit the input schema, if they do not: each place, and what is wrong there.
     fn misfit(&self, args: &Value) -> Option<String> {
         if !args.is_object() {
-            return Some(format!("expected an object, got {args}"));
+            return Some(format!("expected an object, got {}", arguments::shown_args(args)));
         }
         let schema =
             self.schema.get_or_init(|| jsonschema::validator_for(&self.descriptor.input_schema).ok());
@@ -96,7 +99,8 @@ impl Tool {
                 path => format!("at `{path}`: {error}"),
             })
             .collect();
-        if misfits.is_empty() { None } else { Some(misfits.join("; ")) }
+        // Some of them repeat the value that does not fit.
+        (!misfits.is_empty()).then(|| arguments::shown(&misfits.join("; "), MISFIT_BYTES).into_owned())
     }
 }
 

@@ -45,7 +45,8 @@ pub(super) fn run(global: &Global, args: &AnswerArgs) -> Result<Exit> {
             "already": already,
         }))?;
     } else {
-        out!("{id}: {}", args.option);
+        let before = if already { ", as it was answered before" } else { "" };
+        out!("{id}: {}{before}", args.option);
         out!("then: deed resume {}{}", id.run.short(), output::same_journal(global));
     }
     Ok(Exit::Done)

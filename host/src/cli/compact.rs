@@ -6,7 +6,7 @@ use indicatif::HumanBytes;
 use serde_json::json;
 
 use super::exit::Exit;
-use super::output::Format;
+use super::output::{Format, out};
 use super::{Global, journal_path, output};
 
 pub(super) fn run(global: &Global) -> Result<Exit> {
@@ -20,7 +20,7 @@ pub(super) fn run(global: &Global) -> Result<Exit> {
         }))?;
     } else {
         let (before, after) = (HumanBytes(before_bytes), HumanBytes(after_bytes));
-        println!("journal `{}`: {before} before, {after} after", path.display());
+        out!("journal `{}`: {before} before, {after} after", path.display());
     }
     Ok(Exit::Done)
 }

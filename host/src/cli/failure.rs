@@ -2,7 +2,7 @@
 
 use deed::mission::MissionError;
 use deed::runner::{CreateError, RunError};
-use deed_journal::{CommitError, OpenError, ReadError};
+use deed_journal::{CommitError, OpenError, ReadError, StorageError};
 
 use super::exit::Exit;
 
@@ -38,45 +38,65 @@ fn exit_of(error: &anyhow::Error) -> Exit {
     if error.downcast_ref::<Usage>().is_some() {
         return Exit::Usage;
     }
-    for cause in error.chain() {
-        if cause.is::<MissionError>() {
-            return Exit::Usage;
-        }
-        if let Some(open) = cause.downcast_ref::<OpenError>() {
-            return match open {
-                OpenError::InUse { .. } | OpenError::BeingRead(_) => Exit::InUse,
-                OpenError::Missing(_) => Exit::Usage,
-                OpenError::NotAJournal(_) | OpenError::Emptied { .. } | OpenError::Unreadable { .. } => {
-                    Exit::Damaged
-                }
-                OpenError::NeedsRepair(_) | OpenError::Io { .. } => Exit::Failed,
-            };
-        }
-        if let Some(ReadError::Damaged { .. } | ReadError::Newer { .. }) = cause.downcast_ref::<ReadError>() {
-            return Exit::Damaged;
-        }
-        if let Some(create) = cause.downcast_ref::<CreateError>() {
-            match create {
-                CreateError::Read(_) | CreateError::Commit(_) => {}
-                CreateError::WorkspaceTaken { .. } | CreateError::InDoubt { .. } => return Exit::Failed,
-                CreateError::Workspace { .. }
-                | CreateError::UnknownPlugin(_)
-                | CreateError::Call { .. }
-                | CreateError::Refused(_) => return Exit::Usage,
-            }
-        }
-        if let Some(commit) = cause.downcast_ref::<CommitError>() {
-            match commit {
-                CommitError::NoSuchOption { .. } | CommitError::NoSuchWait(_) => return Exit::Usage,
-                CommitError::Read(ReadError::Damaged { .. } | ReadError::Newer { .. }) => {
-                    return Exit::Damaged;
-                }
-                _ => {}
-            }
-        }
-        if let Some(RunError::UnknownPlugin(_)) = cause.downcast_ref::<RunError>() {
-            return Exit::Usage;
-        }
+    error.chain().find_map(exit_of_cause).unwrap_or(Exit::Failed)
+}
+
+fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
+    if cause.is::<MissionError>() {
+        return Some(Exit::Usage);
     }
-    Exit::Failed
+    if let Some(open) = cause.downcast_ref::<OpenError>() {
+        return Some(match open {
+            OpenError::InUse { .. } | OpenError::BeingRead(_) => Exit::InUse,
+            OpenError::Missing(_) => Exit::Usage,
+            OpenError::NotAJournal(_) | OpenError::Emptied { .. } | OpenError::Unreadable { .. } => {
+                Exit::Damaged
+            }
+            OpenError::NeedsRepair(_) | OpenError::Io { .. } => Exit::Failed,
+        });
+    }
+    // An error that passes another one on has no cause of its own: look inside.
+    if let Some(run) = cause.downcast_ref::<RunError>() {
+        return match run {
+            RunError::UnknownPlugin(_) => Some(Exit::Usage),
+            RunError::Read(read) => of_read(read),
+            RunError::Commit(commit) => of_commit(commit),
+            _ => None,
+        };
+    }
+    if let Some(create) = cause.downcast_ref::<CreateError>() {
+        return match create {
+            CreateError::Read(read) => of_read(read),
+            CreateError::Commit(commit) => of_commit(commit),
+            CreateError::WorkspaceTaken { .. } | CreateError::InDoubt { .. } => Some(Exit::Failed),
+            CreateError::Workspace { .. }
+            | CreateError::UnknownPlugin(_)
+            | CreateError::Call { .. }
+            | CreateError::TooLarge { .. }
+            | CreateError::Refused(_) => Some(Exit::Usage),
+        };
+    }
+    if let Some(commit) = cause.downcast_ref::<CommitError>() {
+        return of_commit(commit);
+    }
+    if let Some(read) = cause.downcast_ref::<ReadError>() {
+        return of_read(read);
+    }
+    matches!(cause.downcast_ref::<StorageError>(), Some(StorageError::Damaged(_))).then_some(Exit::Damaged)
+}
+
+fn of_read(read: &ReadError) -> Option<Exit> {
+    match read {
+        ReadError::Damaged { .. } | ReadError::Newer { .. } => Some(Exit::Damaged),
+        ReadError::Storage(StorageError::Damaged(_)) => Some(Exit::Damaged),
+        ReadError::Storage(_) => None,
+    }
+}
+
+fn of_commit(commit: &CommitError) -> Option<Exit> {
+    match commit {
+        CommitError::NoSuchOption { .. } | CommitError::NoSuchWait(_) => Some(Exit::Usage),
+        CommitError::Read(read) => of_read(read),
+        _ => None,
+    }
 }

@@ -23,7 +23,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// The journal of `workspace`: the one named, or the workspace's own in the user's state directory.
 pub(super) fn of(global: &Global, workspace: Option<&Path>) -> Result<PathBuf> {
     if let Some(path) = &global.journal {
-        return Ok(path.clone());
+        // One journal has one name: what lies beside it must be found whichever link leads there.
+        return Ok(path.canonicalize().unwrap_or_else(|_| path.clone()));
     }
     let workspace = workspace.or(global.workspace.as_deref()).unwrap_or(Path::new("."));
     let absolute = workspace

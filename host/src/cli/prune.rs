@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::exit::Exit;
 use super::failure::Usage;
-use super::output::Format;
+use super::output::{Format, out};
 use super::{Global, hosting, journal_path, output};
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
@@ -62,7 +62,7 @@ fn show(global: &Global, args: &PruneArgs, removed: &[Run]) -> Result<Exit> {
     }
     for run in removed {
         let ended = run.ended_ms.map_or_else(String::new, |ms| format!(", {}", output::time(ms)));
-        println!("{}  {}{ended}  {}", run.id.short(), run.status.as_str(), run.objective);
+        out!("{}  {}{ended}  {}", run.id.short(), run.status.as_str(), run.objective);
     }
     match (removed.len(), args.dry_run) {
         (0, _) => eprintln!("no run may go; `deed runs` lists them"),

@@ -6,7 +6,7 @@ use deed_journal::{OpenError, RecoveryAction, RecoveryItem, TailPolicy};
 use serde_json::{Value, json};
 
 use super::exit::Exit;
-use super::output::Format;
+use super::output::{Format, out};
 use super::{Global, hosting, journal_path, output};
 
 #[derive(Debug, Args)]
@@ -53,10 +53,10 @@ pub(super) fn run(global: &Global, args: &RecoverArgs) -> Result<Exit> {
     if global.format == Format::Json {
         output::json(&items.iter().map(item_json).collect::<Vec<_>>())?;
     } else if items.is_empty() {
-        println!("nothing to recover");
+        out!("nothing to recover");
     } else {
         for item in &items {
-            println!("{}", item_line(item));
+            out!("{}", item_line(item));
         }
     }
     if args.plan && !items.is_empty() {

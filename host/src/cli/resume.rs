@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use clap::Args;
-use deed_journal::{Reader, RunId, RunStatus};
+use deed::runner::RunError;
+use deed_journal::{ReadError, Reader, Run, RunId, RunStatus};
 
 use super::exit::Exit;
 use super::hosting::{self, TestArgs};
@@ -24,30 +25,56 @@ pub(super) fn run(global: &Global, args: &ResumeArgs) -> Result<Exit> {
     }
     let journal = journal_path::open(global, &path)?;
     let chosen = match &args.run {
-        Some(text) => Some(find::run(journal.read(), text)?.id),
-        None => oldest(journal.read())?,
+        Some(text) => vec![find::run(journal.read(), text)?.id],
+        None => candidates(journal.read())?,
     };
-    let Some(run) = chosen else {
+    if chosen.is_empty() {
         eprintln!("nothing to resume: every run has ended; `deed runs` lists them");
         return Ok(Exit::Done);
-    };
+    }
     let host = hosting::host(global, &args.test, hosting::toolbox(global)?, journal);
-    let envelope = hosting::drive(&host, &args.test, run)?;
-    drop(host);
-    output::envelope(global, &envelope)?;
-    Ok(Exit::of(envelope.status))
-}
-
-/// The oldest run that can go on, else the oldest that waits for an answer.
-fn oldest(reader: &Reader) -> Result<Option<RunId>> {
-    let open = output::listed(reader.open_runs()?);
-    for run in &open {
-        let held = run.status == RunStatus::Waiting
-            && !terminal::is_interactive()
-            && reader.waits(run.id)?.iter().any(|wait| wait.answer.is_none());
-        if !held {
-            return Ok(Some(run.id));
+    let mut failure = None;
+    for run in chosen {
+        match hosting::drive(&host, &args.test, run) {
+            Ok(envelope) => {
+                drop(host);
+                output::envelope(global, &envelope)?;
+                return Ok(Exit::of(envelope.status));
+            }
+            // A run that cannot go on holds no other one back.
+            Err(error) if args.run.is_none() && is_its_own(&error) => {
+                eprintln!("warning: run {} cannot go on: {error}", run.short());
+                failure.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
         }
     }
-    Ok(open.first().map(|run| run.id))
+    failure.map_or(Ok(Exit::Done), Err)
+}
+
+/// Whether what went wrong concerns one run only.
+fn is_its_own(error: &anyhow::Error) -> bool {
+    matches!(
+        error.downcast_ref::<RunError>(),
+        Some(
+            RunError::Divergence { .. }
+                | RunError::Source { .. }
+                | RunError::UnknownPlugin(_)
+                | RunError::ComponentGone { .. }
+                | RunError::Read(ReadError::Damaged { .. } | ReadError::Newer { .. })
+        )
+    )
+}
+
+/// The runs that can go on, oldest first; else the oldest that waits for an answer.
+fn candidates(reader: &Reader) -> Result<Vec<RunId>> {
+    let open = output::listed(reader.open_runs()?);
+    let held = |run: &Run| {
+        let waits = reader.waits(run.id);
+        run.status == RunStatus::Waiting
+            && !terminal::is_interactive()
+            && waits.is_ok_and(|waits| waits.iter().any(|wait| wait.answer.is_none()))
+    };
+    let free: Vec<_> = open.iter().filter(|run| !held(run)).map(|run| run.id).collect();
+    Ok(if free.is_empty() { open.first().map(|run| run.id).into_iter().collect() } else { free })
 }

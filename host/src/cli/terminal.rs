@@ -94,7 +94,7 @@ impl Watcher for TerminalWatcher {
 
     fn progress(&self, seq: u64, done: u64, total: Option<u64>, message: &str) {
         let of = total.map_or_else(String::new, |total| format!(" of {total}"));
-        let text = format!("step {seq}: {done}{of} {message}");
+        let text = format!("step {seq}: {done}{of} {}", printable(message));
         match &self.line {
             Some(line) => line.set_message(text),
             None if self.verbose > 0 => eprintln!("{text}"),
@@ -111,7 +111,7 @@ impl Watcher for TerminalWatcher {
             LogLevel::Warn => "warning",
             LogLevel::Error => "error",
         };
-        self.say(&format!("{word}: step {seq}: {message}"));
+        self.say(&format!("{word}: step {seq}: {}", printable(message)));
     }
 }
 
@@ -135,9 +135,10 @@ impl Owner for TerminalOwner {
 /// Put a question and read lines until one of them is an answer: an option or its number, and anything the owner adds.
 /// The end of input leaves the question open.
 fn ask(question: &Asked, input: &mut impl BufRead, output: &mut impl Write) -> Option<Reply> {
-    writeln!(output, "\n{} ({})\n{}", question.id, question.kind.as_str(), question.question).ok()?;
+    let asked = printable(&question.question);
+    writeln!(output, "\n{} ({})\n{asked}", question.id, question.kind.as_str()).ok()?;
     for (number, option) in (1..).zip(&question.options) {
-        writeln!(output, "  {number}  {option}").ok()?;
+        writeln!(output, "  {number}  {}", printable(option)).ok()?;
     }
     loop {
         write!(output, "answer (an option, and a text if you like; empty leaves it open): ").ok()?;
@@ -153,13 +154,20 @@ fn ask(question: &Asked, input: &mut impl BufRead, output: &mut impl Write) -> O
     }
 }
 
+/// Text of a model or a tool, without what would move the cursor or change the screen.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
 fn parse(question: &Asked, line: &str) -> Option<Reply> {
     let added = |rest: &str| Some(rest.trim().to_owned()).filter(|text| !text.is_empty());
-    let by_name = question.options.iter().find_map(|option| {
-        let rest = line.strip_prefix(option.as_str())?;
-        (rest.is_empty() || rest.starts_with(char::is_whitespace))
-            .then(|| Reply { option: option.clone(), text: added(rest) })
-    });
+    // The longest option that the line begins with: one may begin with another.
+    let begins = |option: &&String| {
+        line.strip_prefix(option.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
+    };
+    let by_name = question.options.iter().filter(begins).max_by_key(|option| option.len());
+    let by_name = by_name.map(|option| Reply { option: option.clone(), text: added(&line[option.len()..]) });
     by_name.or_else(|| {
         let (number, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         let option = question.options.get(number.parse::<usize>().ok()?.checked_sub(1)?)?;
@@ -229,6 +237,23 @@ mod tests {
         assert_eq!(answer("2\n").0, reply("did-not-happen", None));
         assert_eq!(answer("1 saw it land\n").0, reply("happened", Some("saw it land")));
         assert_eq!(answer("did-not-happen  sure\n").0, reply("did-not-happen", Some("sure")));
+    }
+
+    #[test]
+    fn an_option_that_begins_with_another_is_not_taken_for_it() {
+        let question = Asked {
+            id: WaitId { run: RunId::from_bytes([1; 16]), seq: 4, revision: 1 },
+            kind: WaitKind::Question,
+            name: "ask_owner".into(),
+            question: "\u{1b}[2JShall it?".into(),
+            options: vec!["no".into(), "no way".into()],
+            opened_ms: 0,
+            expires_ms: None,
+        };
+        let mut shown = Vec::new();
+        let reply = ask(&question, &mut "no way at all\n".as_bytes(), &mut shown);
+        assert_eq!(reply, Some(Reply { option: "no way".into(), text: Some("at all".into()) }));
+        assert!(!shown.contains(&0x1b), "a model cannot redraw the screen");
     }
 
     #[test]

@@ -37,7 +37,8 @@ pub(super) fn print(message: &Message) {
         (Role::Tool, None) => "tool".to_owned(),
     };
     out!("{:>3} {who}", message.id);
-    for line in body.text.lines() {
+    let text = body.result.as_ref().map_or(&body.text, |result| &result.text);
+    for line in text.lines() {
         out!("      {line}");
     }
     for call in &body.calls {

@@ -16,7 +16,7 @@ use deed_journal::Journal;
 use serde::{Deserialize, Serialize};
 
 use super::exit::Exit;
-use super::output::Format;
+use super::output::{Format, out};
 use super::session::counted;
 use super::{Global, journal_path, output};
 
@@ -63,7 +63,7 @@ impl Damage {
 pub(super) fn run(global: &Global, args: &VerifyArgs) -> Result<Exit> {
     if let Some(copy) = &args.copy {
         let report = if args.in_pieces { check::in_pieces(global, copy) } else { check::whole(global, copy) };
-        println!("{}", serde_json::to_string(&report)?);
+        out!("{}", serde_json::to_string(&report)?);
         return Ok(exit_of(&report));
     }
     let path = journal_path::of(global, None)?;
@@ -130,9 +130,9 @@ fn show(global: &Global, path: &Path, report: &Report) -> Result<()> {
     }
     let Report { records, runs, sessions, damage } = report;
     for Damage { record, reason } in damage {
-        println!("damaged: {record}: {reason}");
+        out!("damaged: {record}: {reason}");
     }
-    println!(
+    out!(
         "journal `{}`: {}, {} damaged; {} and {} read whole",
         path.display(),
         records.map_or_else(|| "records not counted".to_owned(), |records| counted(records, "record")),

@@ -12,7 +12,14 @@ pub(super) fn run(global: &Global) -> Result<Exit> {
     if let Some(handle) = journal_path::read(global)? {
         let reader = handle.reader();
         for run in output::listed(reader.open_runs()?) {
-            let waits = reader.waits(run.id)?;
+            // Questions that cannot be read do not hide those of other runs.
+            let waits = match reader.waits(run.id) {
+                Ok(waits) => waits,
+                Err(error) => {
+                    eprintln!("warning: {error}");
+                    continue;
+                }
+            };
             open.extend(waits.into_iter().filter(|wait| wait.answer.is_none()).map(|wait| wait.asked));
         }
     }

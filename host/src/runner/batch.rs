@@ -4,15 +4,15 @@ use std::sync::mpsc;
 
 use deed_journal::{
     Answer, EffectClass, EffectState, MessageBody, Outcome, Position, Recovery, RunKind, RunStatus,
-    SettledBy, Step, StepError, StepEvent, StepKind, StepResult, ToolResult,
+    SettledBy, Step, StepError, StepEvent, StepKind, StepResult, ToolResult, WaitKind,
 };
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::execute::Execution;
-use super::plan::DENY;
+use super::execute::{Execution, find_component};
+use super::plan::{APPROVE, Question};
 use super::wait::CRASHED;
-use super::{Flow, RunError, Runner};
+use super::{Flow, RunError, Runner, missing};
 use crate::boundary::{Boundary, KillPoint};
 use crate::engine::{CallEnd, Output};
 use crate::host_tools::{self, HostTool};
@@ -89,9 +89,13 @@ impl<'h> Runner<'h> {
         }
     }
 
+    /// Whether the owner was asked to approve this step, and did anything but that.
     fn is_denied(&self, index: usize) -> bool {
-        let is_host_tool = self.batch[index].planned.component.is_none();
-        !is_host_tool && self.answer_before(index).is_some_and(|answer| answer.option == DENY)
+        let Some(wait) = index.checked_sub(2).map(|before| &self.batch[before].planned) else { return false };
+        let asked = Question::deserialize(&wait.args);
+        let is_approval =
+            wait.kind == StepKind::Wait && asked.is_ok_and(|question| question.kind == WaitKind::Approval);
+        is_approval && self.answer_before(index).is_none_or(|answer| answer.option != APPROVE)
     }
 
     /// Settle a step that takes no time and touches nothing but the run's own record.
@@ -208,7 +212,11 @@ impl<'h> Runner<'h> {
 
     fn settle_pure(&mut self, index: usize, end: CallEnd) -> Result<Flow, RunError> {
         let seq = self.batch[index].seq;
-        let (result, _) = result_of(end);
+        let result = match Ended::of(end) {
+            Ended::Known(result) => result,
+            // A pure call has no effect that could be in doubt.
+            Ended::InDoubt(error) => StepResult::Failed { error },
+        };
         self.settle(index, result, SettledBy::Execution, false);
         self.reached(seq, Boundary::AfterCommit)?;
         Ok(Flow::On)
@@ -217,7 +225,8 @@ impl<'h> Runner<'h> {
     /// Settle an effectful call, whatever an earlier process did of it.
     fn effectful(&mut self, index: usize) -> Result<Flow, RunError> {
         let seq = self.batch[index].seq;
-        for abnormal in 1.. {
+        let mut abnormal = 0;
+        loop {
             let step = self.batch[index].clone();
             match Recovery::of(&step, self.host.journal.started(self.run.id, &step)) {
                 Recovery::Return => return Ok(Flow::On),
@@ -231,6 +240,8 @@ impl<'h> Runner<'h> {
                     }
                 }
             }
+            // Before anything is recorded: a call that cannot run has no intent.
+            find_component(self.host, &self.run, &self.batch[index])?;
             self.approach(seq)?;
             self.reached(seq, Boundary::BeforeIntent)?;
             let mut step = self.batch[index].clone();
@@ -244,26 +255,25 @@ impl<'h> Runner<'h> {
             // Receipts were recorded meanwhile.
             self.batch[index] = self.reload(seq)?;
             let landed_before = matches!(&end, CallEnd::Completed(output) if output.landed_before);
-            let (result, known) = result_of(end);
-            if known {
-                self.settle(index, result, SettledBy::Execution, landed_before);
-                self.reached(seq, Boundary::AfterCommit)?;
-                return Ok(Flow::On);
-            }
+            let reason = match Ended::of(end) {
+                Ended::Known(result) => {
+                    self.settle(index, result, SettledBy::Execution, landed_before);
+                    self.reached(seq, Boundary::AfterCommit)?;
+                    return Ok(Flow::On);
+                }
+                Ended::InDoubt(error) => error.message,
+            };
+            abnormal += 1;
             let idempotent = self.batch[index].planned.effect == EffectClass::Idempotent;
             if !idempotent || abnormal >= ABNORMAL_ENDS {
-                let StepResult::Failed { error } = result else { return Ok(Flow::On) };
-                return self.reconcile(index, attempt, error.message);
+                return self.reconcile(index, attempt, reason);
             }
         }
-        Ok(Flow::On)
     }
 
     fn reload(&self, seq: u64) -> Result<Step, RunError> {
-        self.host.journal.read().step(self.run.id, seq)?.ok_or_else(|| RunError::Source {
-            run: self.run.id,
-            reason: format!("its step {seq} is missing"),
-        })
+        let step = self.host.journal.read().step(self.run.id, seq)?;
+        step.ok_or_else(|| missing(format!("step {seq} of run {}", self.run.id)))
     }
 
     /// Everything one attempt of a call needs, so that it can run on any thread.
@@ -335,23 +345,40 @@ fn is_finish(step: &Step) -> bool {
     step.planned.component.is_none() && step.planned.name == HostTool::Finish.name()
 }
 
-/// What came of a call, and whether its effect is known.
-fn result_of(end: CallEnd) -> (StepResult, bool) {
-    let (kind, mut message, effect, refusals) = match end {
-        CallEnd::Completed(output) => return (StepResult::Completed { value: to_value(&output) }, true),
-        CallEnd::Failed(failure) => {
-            (failure.kind.to_string(), failure.message, failure.effect, failure.refusals)
+/// How a call ended, as far as the journal is concerned.
+enum Ended {
+    /// Its effect is known.
+    Known(StepResult),
+    /// It may have had its effect or not.
+    InDoubt(StepError),
+}
+
+impl Ended {
+    fn of(end: CallEnd) -> Self {
+        let (kind, mut message, effect, refusals) = match end {
+            CallEnd::Completed(output) => {
+                return Self::Known(StepResult::Completed { value: to_value(&output) });
+            }
+            CallEnd::Failed(failure) => {
+                (failure.kind.to_string(), failure.message, failure.effect, failure.refusals)
+            }
+            CallEnd::Aborted(abort) => {
+                let effect =
+                    if abort.may_have_effect { EffectState::Unknown } else { EffectState::NotApplied };
+                (abort.reason.to_string(), abort.message, effect, abort.refusals)
+            }
+        };
+        for refusal in refusals {
+            message.push('\n');
+            message.push_str(&refusal.to_string());
         }
-        CallEnd::Aborted(abort) => {
-            let effect = if abort.may_have_effect { EffectState::Unknown } else { EffectState::NotApplied };
-            (abort.reason.to_string(), abort.message, effect, abort.refusals)
+        let error = StepError { kind, message, effect };
+        if effect == EffectState::Unknown {
+            Self::InDoubt(error)
+        } else {
+            Self::Known(StepResult::Failed { error })
         }
-    };
-    for refusal in refusals {
-        message.push('\n');
-        message.push_str(&refusal.to_string());
     }
-    (StepResult::Failed { error: StepError { kind, message, effect } }, effect != EffectState::Unknown)
 }
 
 pub(super) fn to_value(output: &Output) -> Value {

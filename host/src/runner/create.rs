@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use deed_journal::{
     CommitError, Criterion, Digest, Durability, EffectState, Op, Planned, Position, ReadError, Run, RunId,
-    RunKind, RunStatus, SessionId, Step, StepError, StepEvent, StepStatus,
+    RunKind, RunStatus, SessionId, StepError, StepEvent, StepStatus,
 };
 
 use super::Host;
 use super::turn::{GIT_BRANCH, PREFIX};
+use crate::arguments::{self, CALLS_BYTES};
 use crate::mission::{Batch, Call, Network, Spec};
 use crate::toolbox::{Toolbox, UnknownPlugin};
 use crate::workspace;
@@ -46,6 +47,14 @@ pub enum CreateError {
         number: usize,
         /// Why.
         error: StepError,
+    },
+    /// The arguments of a batch are too large together.
+    #[error(
+        "the arguments of the batch are {bytes} bytes together, and at most {CALLS_BYTES} are taken; split the batch"
+    )]
+    TooLarge {
+        /// Their size.
+        bytes: usize,
     },
     /// A single call cannot be made.
     #[error("{}", .0.message)]
@@ -94,6 +103,9 @@ impl RunOptions {
                     }
                     _ => {}
                 }
+            }
+            if let Some(bytes) = arguments::total_refusal(&batch.calls) {
+                return Err(CreateError::TooLarge { bytes });
             }
         }
         directory(&self.workspace)
@@ -165,14 +177,15 @@ impl Host {
     /// Record a single call as a run of its own, or find the one that the caller's key stands for.
     pub fn create_call(&self, options: &CallOptions) -> Result<Created, CreateError> {
         let CallOptions { call, key, .. } = options;
-        let workspace = options.check(&self.toolbox)?;
         let key = key.as_ref().map(|key| Digest::of(key.as_bytes()));
+        let workspace = directory(&options.workspace)?;
         if let Some(key) = &key
             && let Some(run) = self.journal.read().run_of_call_key(key)?
         {
             self.refuse_other_call(run, options, &workspace)?;
             return Ok(Created { run, joined: true });
         }
+        options.check(&self.toolbox)?;
         if key.is_none() {
             self.refuse_in_doubt(call, &workspace)?;
         }
@@ -199,7 +212,7 @@ impl Host {
         Run {
             kind,
             status: RunStatus::Queued,
-            workspace: Some(workspace.to_string_lossy().into_owned()),
+            workspace: workspace.to_str().map(str::to_owned),
             ..Run::new(id, session, self.entropy.id(), objective, self.clock.now_ms())
         }
     }
@@ -242,24 +255,58 @@ impl Host {
         }
     }
 
-    /// Without a key, a call like one in doubt could repeat its effect.
+    /// Without a key, an effectful call like one that is not settled could repeat its effect: now, or when that one's run
+    /// is resumed.
     fn refuse_in_doubt(&self, call: &Call, workspace: &Path) -> Result<(), CreateError> {
-        let name = workspace.to_string_lossy();
-        let digest = Digest::of_json(&call.input);
-        for run in self.journal.read().open_runs().map_err(ReadError::from)?.items {
-            if run.kind != RunKind::Call || run.workspace.as_deref() != Some(&name) {
+        let scope = self.toolbox.scope(None)?;
+        let tool = self.toolbox.find(&scope, &call.tool).map_err(CreateError::Refused)?;
+        if !tool.descriptor.effect.is_effectful() {
+            return Ok(());
+        }
+        let reader = self.journal.read();
+        for run in reader.open_runs().map_err(ReadError::from)?.items {
+            if run.workspace.as_deref() != workspace.to_str() {
                 continue;
             }
-            let in_doubt = |step: &Step| {
-                step.planned.name == call.tool
-                    && step.planned.args_digest == digest
-                    && matches!(step.status(), StepStatus::Intent | StepStatus::NeedsReconcile)
+            let seq = match run.position {
+                Position::Batch { first, last, .. } => self.unsettled(run.id, first..=last, call)?,
+                // Nothing of it is planned yet; it will be what it was made from.
+                Position::Turn { seq } if run.kind == RunKind::Call => {
+                    let source =
+                        reader.run_source(run.id)?.and_then(|source| serde_json::from_value(source).ok());
+                    matches!(source, Some(Spec::Batch(batch)) if batch.calls == [call.clone()])
+                        .then_some(seq + 1)
+                }
+                _ => None,
             };
-            if let Some(step) = self.journal.read().steps(run.id)?.iter().find(|step| in_doubt(step)) {
-                return Err(CreateError::InDoubt { tool: call.tool.clone(), run: run.id, seq: step.seq });
+            if let Some(seq) = seq {
+                return Err(CreateError::InDoubt { tool: call.tool.clone(), run: run.id, seq });
             }
         }
         Ok(())
+    }
+
+    /// The first of some steps that is this call and not settled. Of calls that are only planned, a mission's are its own
+    /// business; a single call's is the same wish once more.
+    fn unsettled(
+        &self,
+        run: RunId,
+        seqs: std::ops::RangeInclusive<u64>,
+        call: &Call,
+    ) -> Result<Option<u64>, ReadError> {
+        let digest = Digest::of_json(&call.input);
+        let reader = self.journal.read();
+        let single = reader.run(run)?.is_some_and(|run| run.kind == RunKind::Call);
+        for seq in seqs {
+            let Some(step) = reader.step(run, seq)? else { continue };
+            let status = step.status();
+            let begun = matches!(status, StepStatus::Intent | StepStatus::NeedsReconcile);
+            let same = step.planned.name == call.tool && step.planned.args_digest == digest;
+            if same && (begun || (single && !status.is_settled())) {
+                return Ok(Some(seq));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -275,9 +322,11 @@ fn plan_op(run: &Run, seq: u64, planned: Planned) -> Op {
 fn directory(path: &Path) -> Result<PathBuf, CreateError> {
     let wrong = |reason: String| CreateError::Workspace { path: path.to_owned(), reason };
     let absolute = path.canonicalize().map_err(|error| wrong(error.to_string()))?;
-    if absolute.is_dir() {
-        Ok(absolute)
-    } else {
-        Err(wrong("it is a file; name the directory around it".to_owned()))
+    if !absolute.is_dir() {
+        return Err(wrong("it is a file; name the directory around it".to_owned()));
     }
+    if absolute.to_str().is_none() {
+        return Err(wrong("its path is not UTF-8, which the journal could not name".to_owned()));
+    }
+    Ok(absolute)
 }

@@ -14,6 +14,7 @@ use crate::engine::{
     CallContext, CallEnd, CallObserver, CallRequest, CancelToken, Engine, Grants, Limits, LogLevel, Plugin,
 };
 use crate::mission::Network;
+use crate::toolbox::Tool;
 use crate::watch::Watcher;
 
 /// What a call may take when its tool does not say: a build or a test suite of a mid-sized project.
@@ -44,18 +45,7 @@ impl<'h> Execution<'h> {
         attempt: u32,
         clock_ms: u64,
     ) -> Result<Self, RunError> {
-        let gone = || RunError::ComponentGone {
-            run: run.id,
-            seq: step.seq,
-            tool: step.planned.name.clone(),
-            recorded: step.planned.component.map_or_else(String::new, |digest| digest.to_string()),
-        };
-        let toolbox = &host.toolbox;
-        let tool = toolbox
-            .tools()
-            .find(|tool| tool.descriptor.name == step.planned.name)
-            .filter(|tool| toolbox.component(tool) == step.planned.component)
-            .ok_or_else(gone)?;
+        let (tool, plugin) = find_component(host, run, step)?;
         let observer = StepObserver {
             journal: Arc::clone(&host.journal),
             watcher: Arc::clone(&host.watcher),
@@ -66,8 +56,8 @@ impl<'h> Execution<'h> {
             receipts: AtomicU32::new(0),
         };
         Ok(Self {
-            engine: toolbox.engine(),
-            plugin: toolbox.plugin(tool).ok_or_else(gone)?,
+            engine: host.toolbox.engine(),
+            plugin,
             limits: &host.limits,
             cancel: &host.cancel,
             attempt,
@@ -112,6 +102,25 @@ impl<'h> Execution<'h> {
             },
         )
     }
+}
+
+/// The tool of a step, on the component that the step is bound to.
+pub(super) fn find_component<'h>(
+    host: &'h Host,
+    run: &Run,
+    step: &Step,
+) -> Result<(&'h Tool, &'h Plugin), RunError> {
+    let toolbox = &host.toolbox;
+    let tool = toolbox.tools().find(|tool| tool.descriptor.name == step.planned.name);
+    let found = tool.and_then(|tool| Some((tool, toolbox.plugin(tool)?)));
+    found.filter(|(_, plugin)| Some(plugin.digest()) == step.planned.component).ok_or_else(|| {
+        RunError::ComponentGone {
+            run: run.id,
+            seq: step.seq,
+            tool: step.planned.name.clone(),
+            recorded: step.planned.component.map_or_else(String::new, |digest| digest.to_string()),
+        }
+    })
 }
 
 fn grants(run: &Run, class: EffectClass, network: Network) -> Grants {

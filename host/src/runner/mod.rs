@@ -153,6 +153,11 @@ pub struct Envelope {
     pub waits: Vec<Asked>,
 }
 
+/// A record that must be there is not.
+fn missing(record: String) -> RunError {
+    ReadError::Damaged { record, reason: "it is missing".to_owned() }.into()
+}
+
 /// Whether a run goes on.
 enum Flow {
     On,
@@ -182,16 +187,13 @@ impl<'h> Runner<'h> {
         let reader = host.journal.read();
         let run = reader.run(id)?.ok_or(RunError::NoSuchRun(id))?;
         let unreadable = |reason: String| RunError::Source { run: id, reason };
-        let source = reader.run_source(id)?.ok_or_else(|| unreadable("it is missing".to_owned()))?;
+        let source = reader.run_source(id)?.ok_or_else(|| missing(format!("source of run {id}")))?;
         let spec: Spec = serde_json::from_value(source).map_err(|error| unreadable(error.to_string()))?;
-        let session = reader
-            .session(run.session)?
-            .ok_or_else(|| unreadable(format!("its session {} is missing", run.session)))?;
+        let session =
+            reader.session(run.session)?.ok_or_else(|| missing(format!("session {}", run.session)))?;
         let batch = match run.position {
             Position::Batch { first, last, .. } => (first..=last)
-                .map(|seq| {
-                    reader.step(id, seq)?.ok_or_else(|| unreadable(format!("its step {seq} is missing")))
-                })
+                .map(|seq| reader.step(id, seq)?.ok_or_else(|| missing(format!("step {seq} of run {id}"))))
                 .collect::<Result<_, _>>()?,
             _ => Vec::new(),
         };

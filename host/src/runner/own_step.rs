@@ -112,7 +112,7 @@ impl Runner<'_> {
             // Every attempt reads the clock that the first one read.
             let first_ms = step.attempts.first().map(|attempt| attempt.intent.clock_ms);
             let clock_ms = first_ms.unwrap_or_else(|| self.host.clock.now_ms());
-            let marks = self.host.journal.marks_epoch();
+            let marks = self.host.journal.mark_place();
             self.record(step, StepEvent::Intent(Intent { attempt, clock_ms, marks }));
             attempt
         };

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Runner;
+use crate::arguments::shown_args;
 use crate::engine::Engine;
 use crate::host_tools::{self, HostTool};
 use crate::mission::{Call, Network};
@@ -70,17 +71,10 @@ impl Runner<'_> {
         planned.component = toolbox.component(tool);
         planned.effect =
             effective_class(toolbox.engine(), toolbox.plugin(tool), tool, call, self.policy.network);
-        if tool.host_tool() == Some(HostTool::AskOwner) {
-            return match host_tools::question(&call.input) {
-                Ok((text, options)) => (planned, Some(Question { kind: WaitKind::Question, text, options })),
-                Err(error) => {
-                    planned.refused = Some(error);
-                    (planned, None)
-                }
-            };
-        }
         let question = match self.policy.decide(&call.tool, &call.input) {
             (Decision::Allow, _) => None,
+            // To ask whether one may ask would be one question too many.
+            (Decision::Ask, _) if tool.host_tool() == Some(HostTool::AskOwner) => None,
             (Decision::Ask, _) => Some(approval(&planned)),
             (Decision::Deny, rule) => {
                 let rule = serde_json::to_string(&rule).expect("a rule has text keys only");
@@ -92,6 +86,15 @@ impl Runner<'_> {
                 None
             }
         };
+        if tool.host_tool() == Some(HostTool::AskOwner) && planned.refused.is_none() {
+            return match host_tools::question(&call.input) {
+                Ok((text, options)) => (planned, Some(Question { kind: WaitKind::Question, text, options })),
+                Err(error) => {
+                    planned.refused = Some(error);
+                    (planned, None)
+                }
+            };
+        }
         (planned, question)
     }
 }
@@ -122,7 +125,7 @@ fn effective_class(
 fn approval(planned: &Planned) -> Question {
     Question {
         kind: WaitKind::Approval,
-        text: format!("May `{}` ({}) run with {}?", planned.name, planned.effect, planned.args),
+        text: format!("May `{}` ({}) run with {}?", planned.name, planned.effect, shown_args(&planned.args)),
         options: vec![APPROVE.to_owned(), DENY.to_owned()],
     }
 }

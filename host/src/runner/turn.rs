@@ -102,8 +102,9 @@ impl Runner<'_> {
                 seq,
                 source,
             })?;
-            for call in &mut answer.calls {
-                call.input = arguments::bounded(call.input.take());
+            arguments::bound(&mut answer.calls);
+            if answer.text.len() > arguments::TEXT_BYTES {
+                answer.text = arguments::shown(&answer.text, arguments::TEXT_BYTES).into_owned();
             }
             Ok(serde_json::to_value(answer).expect("an answer has text keys only"))
         });

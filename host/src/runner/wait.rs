@@ -6,7 +6,8 @@ use deed_journal::{
 
 use super::batch::to_value;
 use super::plan::Question;
-use super::{Flow, RunError, Runner};
+use super::{Flow, RunError, Runner, missing};
+use crate::arguments::shown_args;
 use crate::boundary::Boundary;
 use crate::engine::Output;
 
@@ -65,7 +66,9 @@ impl Runner<'_> {
         let mut step = self.batch[index].clone();
         let question = format!(
             "Did `{}` (step {}, attempt {attempt}) happen? Its outcome is unknown: {reason}. Its arguments: {}",
-            step.planned.name, step.seq, step.planned.args
+            step.planned.name,
+            step.seq,
+            shown_args(&step.planned.args)
         );
         let asked = Asked {
             id: WaitId { run: self.run.id, seq: step.seq, revision: attempt },
@@ -130,10 +133,7 @@ impl Runner<'_> {
 
     /// The answer to an open question, given before or now in place. None: the run waits.
     fn answer_to(&mut self, id: WaitId) -> Result<Option<Answer>, RunError> {
-        let wait = self.host.journal.read().wait(id)?.ok_or_else(|| RunError::Source {
-            run: self.run.id,
-            reason: format!("its question {id} is missing"),
-        })?;
+        let wait = self.host.journal.read().wait(id)?.ok_or_else(|| missing(format!("question {id}")))?;
         if wait.answer.is_some() {
             self.run.status = RunStatus::Running;
             return Ok(wait.answer);

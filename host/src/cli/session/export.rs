@@ -11,7 +11,7 @@ use deed_journal::{Message, Session, export};
 use serde_json::json;
 
 use super::super::exit::Exit;
-use super::super::output::{self, Format};
+use super::super::output::{self, Format, out};
 use super::super::{Global, journal_path};
 use super::{MAIN, counted, head, short};
 
@@ -53,7 +53,7 @@ pub(super) fn run(global: &Global, args: &ExportArgs) -> Result<Exit> {
         }))?;
     } else {
         let count = counted(messages.len() as u64, "message");
-        println!("session {}: {count} of `{}` in `{}`", short(session.id), args.head, file.display());
+        out!("session {}: {count} of `{}` in `{}`", short(session.id), args.head, file.display());
     }
     Ok(Exit::Done)
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::super::Global;
 use super::super::exit::Exit;
 use super::super::failure::Usage;
-use super::super::output::{self, Format};
+use super::super::output::{self, Format, out};
 use super::{MAIN, counted, head, short};
 
 #[derive(Debug, Args)]
@@ -54,7 +54,7 @@ pub(super) fn run(global: &Global, args: &ForkArgs) -> Result<Exit> {
             "hash": from.hash,
         }))?;
     } else {
-        println!("session {}: head `{}`, {}", short(session.id), args.name, counted(from.count, "message"));
+        out!("session {}: head `{}`, {}", short(session.id), args.name, counted(from.count, "message"));
     }
     Ok(Exit::Done)
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::super::exit::Exit;
 use super::super::failure::Usage;
-use super::super::output::{self, Format};
+use super::super::output::{self, Format, out};
 use super::super::{Global, hosting, journal_path};
 use super::counted;
 
@@ -44,7 +44,7 @@ pub(super) fn run(global: &Global, args: &ImportArgs) -> Result<Exit> {
             "dropped": dropped,
         }))?;
     } else {
-        println!("session {session}: {} of `{head}` of session {origin}", counted(count, "message"));
+        out!("session {session}: {} of `{head}` of session {origin}", counted(count, "message"));
     }
     match dropped {
         None => Ok(Exit::Done),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::exit::Exit;
 use super::super::failure::Usage;
-use super::super::output::{self, Format};
+use super::super::output::{self, Format, out};
 use super::super::{Global, hosting};
 use super::{BEFORE, counted, short};
 
@@ -110,15 +110,15 @@ fn said(global: &Global, journal: &Journal, before: &Session, count: u64) -> Res
     let kept = counted(kept, "message");
     match left {
         Some(left) => {
-            println!(
+            out!(
                 "session {id}: {kept} kept, {} cut off, revision {} to {}",
                 count - after.base().count(),
                 before.revision,
                 after.revision
             );
-            println!("they stay: deed session show {id} --head {left}");
+            out!("they stay: deed session show {id} --head {left}");
         }
-        None => println!("session {id}: {kept} kept, none cut off, revision {}", after.revision),
+        None => out!("session {id}: {kept} kept, none cut off, revision {}", after.revision),
     }
     Ok(Exit::Done)
 }

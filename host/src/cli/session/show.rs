@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::super::exit::Exit;
-use super::super::output::{self, Format};
+use super::super::output::{self, Format, out};
 use super::super::{Global, journal_path, transcript};
 use super::{MAIN, counted, head, session_json};
 
@@ -34,8 +34,8 @@ pub(super) fn run(global: &Global, args: &ShowArgs) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     let run = session.run.map_or_else(String::new, |run| format!(", of run {}", run.short()));
-    println!("session {}{run}, begun {}", session.id, output::time(session.created_ms));
-    println!(
+    out!("session {}{run}, begun {}", session.id, output::time(session.created_ms));
+    out!(
         "revision {}, {} on main, {}, {}",
         session.revision,
         counted(session.base().count(), "message"),
@@ -43,10 +43,10 @@ pub(super) fn run(global: &Global, args: &ShowArgs) -> Result<Exit> {
         counted(session.rewrites, "rewrite"),
     );
     if let Some(turn) = &session.turn {
-        println!("turn `{}` in flight since {}", turn.id, output::time(turn.begun_ms));
+        out!("turn `{}` in flight since {}", turn.id, output::time(turn.begun_ms));
     }
     if args.head != MAIN {
-        println!("head `{}`, {}", args.head, counted(messages.len() as u64, "message"));
+        out!("head `{}`, {}", args.head, counted(messages.len() as u64, "message"));
     }
     messages.iter().for_each(transcript::print);
     Ok(Exit::Done)
