@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::engine::limits::{REFUSED_NAME_BYTES, shortened};
 use crate::engine::types::{EffectClass, Refusal};
 
 /// Refusals kept of one call. A tool that goes on after a hundred of them only repeats itself.
@@ -34,13 +35,14 @@ impl Action<'_> {
     }
 
     fn describe(self) -> String {
-        match self {
-            Self::Write(path) => format!("to write `{path}`"),
-            Self::Replace(path) => format!("to replace `{path}`"),
-            Self::Execute(program) => format!("to run `{program}`"),
-            Self::Commit => "to commit".to_owned(),
-            Self::Connect(address) => format!("to reach `{address}`"),
-        }
+        let (verb, name) = match self {
+            Self::Write(path) => ("write", path),
+            Self::Replace(path) => ("replace", path),
+            Self::Execute(program) => ("run", program),
+            Self::Commit => return "to commit".to_owned(),
+            Self::Connect(address) => ("reach", address),
+        };
+        format!("to {verb} `{}`", shortened(name.to_owned(), REFUSED_NAME_BYTES))
     }
 }
 

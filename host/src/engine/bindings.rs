@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::limits::{MESSAGE_BYTES, OUTPUT_DEPTH, shortened};
 use super::types::{
-    Content, EffectClass, EffectPlan, EffectState, FailureKind, Output, ToolFailure, ToolTraits, Verdict,
+    Content, EffectClass, EffectPlan, EffectState, FailureKind, Output, ToolFailure, ToolTraits,
 };
 
 wasmtime::component::bindgen!({
@@ -34,10 +35,23 @@ pub(crate) const TOOLS_EXPORT: &str = "deed:tool/tools@0.1.0";
 /// See [`TOOLS_EXPORT`].
 pub(crate) const RECONCILE_EXPORT: &str = "deed:tool/reconcile@0.1.0";
 
-/// A structured result that is no JSON text.
+/// A structured result that is no JSON text, or one that could not be read back from a record.
 #[derive(Debug, thiserror::Error)]
-#[error("the structured result is no JSON: {0}")]
-pub struct NotJson(#[from] serde_json::Error);
+pub enum NotJson {
+    #[error("the structured result is no JSON: {0}")]
+    Syntax(#[from] serde_json::Error),
+    #[error("the structured result is nested deeper than {OUTPUT_DEPTH} levels")]
+    TooDeep,
+}
+
+/// Whether `value` has at most `levels` levels.
+fn is_within(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(items) => levels > 0 && items.iter().all(|item| is_within(item, levels - 1)),
+        Value::Object(fields) => levels > 0 && fields.values().all(|field| is_within(field, levels - 1)),
+        _ => true,
+    }
+}
 
 impl From<wit::EffectClass> for EffectClass {
     fn from(class: wit::EffectClass) -> Self {
@@ -62,7 +76,12 @@ impl From<wit::ToolTraits> for ToolTraits {
 
 impl From<wit::EffectPlan> for EffectPlan {
     fn from(plan: wit::EffectPlan) -> Self {
-        Self { effect: plan.effect.into(), target: plan.target, summary: plan.summary }
+        let shortened = |text| shortened(text, MESSAGE_BYTES);
+        Self {
+            effect: plan.effect.into(),
+            target: plan.target.map(shortened),
+            summary: shortened(plan.summary),
+        }
     }
 }
 
@@ -91,24 +110,13 @@ impl TryFrom<wit::Output> for Output {
 
     fn try_from(output: wit::Output) -> Result<Self, NotJson> {
         let structured: Option<Value> = output.structured.as_deref().map(serde_json::from_str).transpose()?;
+        if structured.as_ref().is_some_and(|value| !is_within(value, OUTPUT_DEPTH)) {
+            return Err(NotJson::TooDeep);
+        }
         let content = output.content.into_iter().map(|part| match part {
             wit::Content::Text(text) => Content::Text(text),
             wit::Content::Blob(wit::Blob { media_type, data }) => Content::Blob { media_type, data },
         });
         Ok(Self { structured, content: content.collect(), landed_before: output.landed_before })
-    }
-}
-
-impl TryFrom<probing::exports::deed::tool::reconcile::Verdict> for Verdict {
-    type Error = NotJson;
-
-    fn try_from(verdict: probing::exports::deed::tool::reconcile::Verdict) -> Result<Self, NotJson> {
-        use probing::exports::deed::tool::reconcile::Verdict as Wit;
-        Ok(match verdict {
-            Wit::Landed(output) => Self::Landed(output.try_into()?),
-            Wit::NotLanded => Self::NotLanded,
-            Wit::Partial(what) => Self::Partial(what),
-            Wit::Undecidable(why) => Self::Undecidable(why),
-        })
     }
 }

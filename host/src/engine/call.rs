@@ -6,9 +6,8 @@ use tokio::time::sleep;
 use wasmtime::Store;
 
 use super::Engine;
-use super::bindings::NotJson;
 use super::bindings::deed::tool::types as wit;
-use super::end::{Raw, abort, accept, failure, returned, sync};
+use super::end::{Raw, accept, accept_verdict, failure, returned, sync};
 use super::limits::{DESCRIBE_TIMEOUT, HOSTCALL_BYTES, Limits};
 use super::plugin::{Bindings, Plugin};
 use super::request::{
@@ -52,7 +51,7 @@ impl Engine {
         match returned(request, &traces, raw) {
             Ok(Ok(output)) => match accept(request, &traces, output) {
                 Ok(output) => CallEnd::Completed(output),
-                Err(abort) => CallEnd::Aborted(abort),
+                Err(end) => end,
             },
             Ok(Err(error)) => CallEnd::Failed(failure(error, &traces)),
             Err(abort) => CallEnd::Aborted(abort),
@@ -85,9 +84,7 @@ impl Engine {
             .map_err(CallEnd::Aborted)?;
         let answer = returned(request, &traces, raw).map_err(CallEnd::Aborted)?;
         let verdict = answer.map_err(|error| CallEnd::Failed(failure(error, &traces)))?;
-        verdict.try_into().map_err(|error: NotJson| {
-            CallEnd::Aborted(abort(AbortReason::InvalidOutput, &error.to_string(), &traces))
-        })
+        accept_verdict(request, &traces, verdict)
     }
 
     /// What the component says of its tools.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
+use std::io;
 
 use wasmtime::component::ResourceTableError;
 use wasmtime::{PoolConcurrencyLimitError, Trap};
@@ -9,10 +10,11 @@ use wasmtime_wasi::I32Exit;
 
 use super::bindings::NotJson;
 use super::bindings::deed::tool::types as wit;
-use super::limits::{LimitReached, STDERR_LINES_SHOWN};
-use super::request::{Abort, AbortReason, CallRequest, LogLevel};
+use super::bindings::probing::exports::deed::tool::reconcile;
+use super::limits::{LimitReached, MESSAGE_BYTES, OUTPUT_JSON_BYTES, STDERR_LINES_SHOWN, shortened};
+use super::request::{Abort, AbortReason, CallEnd, CallRequest, LogLevel};
 use super::state::Traces;
-use super::types::{Output, ToolFailure};
+use super::types::{EffectState, FailureKind, Output, ToolFailure, Verdict};
 
 /// A fault at or above this address is one below the memory's start: a Rust guest's stack grows down to address 0, and
 /// its overflow wraps around the 32-bit address. No memory reaches this far under the limits of a call.
@@ -65,17 +67,72 @@ pub(super) fn accept(
     request: &CallRequest<'_>,
     traces: &Traces,
     output: wit::Output,
-) -> Result<Output, Abort> {
+) -> Result<Output, CallEnd> {
     let tool = request.tool;
     let size = size_bytes(&output);
     let allowed = request.limits.output_bytes;
     if size > allowed {
         let message = format!("`{tool}` returned {size} bytes; at most {allowed} are taken");
-        return Err(abort(AbortReason::OutputLimit, &message, traces));
+        return Err(not_taken(AbortReason::OutputLimit, &message, traces));
     }
-    output.try_into().map_err(|error: NotJson| {
+    let output: Output = output.try_into().map_err(|error: NotJson| {
         let message = format!("`{tool}` returned what the interface does not allow: {error}");
-        abort(AbortReason::InvalidOutput, &message, traces)
+        not_taken(AbortReason::InvalidOutput, &message, traces)
+    })?;
+    let size = json_bytes(&output);
+    if size > OUTPUT_JSON_BYTES {
+        let message = format!(
+            "`{tool}` returned what takes {size} bytes as JSON; at most {OUTPUT_JSON_BYTES} are recorded"
+        );
+        return Err(not_taken(AbortReason::OutputLimit, &message, traces));
+    }
+    Ok(output)
+}
+
+/// The end of a call whose result cannot be taken. The tool came to its end, so what it did is done.
+fn not_taken(reason: AbortReason, message: &str, traces: &Traces) -> CallEnd {
+    if !traces.gate.may_have_effect() {
+        return CallEnd::Aborted(abort(reason, message, traces));
+    }
+    CallEnd::Failed(ToolFailure {
+        kind: FailureKind::Internal,
+        message: format!(
+            "{message}; the tool had come to its end: what it does is done, and only its result is lost"
+        ),
+        effect: EffectState::Applied,
+        refusals: traces.gate.refusals(),
+    })
+}
+
+/// Bytes of `output` as JSON text, without keeping the text.
+fn json_bytes(output: &Output) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, output)
+        .expect("an output has text keys only, and counting cannot fail");
+    count.0
+}
+
+/// What a probe found out, within the bounds of a result.
+pub(super) fn accept_verdict(
+    request: &CallRequest<'_>,
+    traces: &Traces,
+    verdict: reconcile::Verdict,
+) -> Result<Verdict, CallEnd> {
+    Ok(match verdict {
+        reconcile::Verdict::Landed(output) => Verdict::Landed(accept(request, traces, output)?),
+        reconcile::Verdict::NotLanded => Verdict::NotLanded,
+        reconcile::Verdict::Partial(what) => Verdict::Partial(shortened(what, MESSAGE_BYTES)),
+        reconcile::Verdict::Undecidable(why) => Verdict::Undecidable(shortened(why, MESSAGE_BYTES)),
     })
 }
 
@@ -88,14 +145,25 @@ fn size_bytes(output: &wit::Output) -> usize {
     structured + content.sum::<usize>()
 }
 
-/// The tool's own failure, with what the host had refused.
+/// The tool's own failure, with what the host had refused. The host knows better than a tool that is in doubt although it
+/// began nothing.
 pub(super) fn failure(error: wit::Error, traces: &Traces) -> ToolFailure {
-    ToolFailure { refusals: traces.gate.refusals(), ..error.into() }
+    let failure = ToolFailure::from(error);
+    let effect = match failure.effect {
+        EffectState::Unknown if !traces.gate.may_have_effect() => EffectState::NotApplied,
+        told => told,
+    };
+    ToolFailure {
+        message: shortened(failure.message, MESSAGE_BYTES),
+        effect,
+        refusals: traces.gate.refusals(),
+        ..failure
+    }
 }
 
 /// An abort with the last lines of standard error.
 pub(super) fn abort(reason: AbortReason, message: &str, traces: &Traces) -> Abort {
-    let mut message = message.to_owned();
+    let mut message = shortened(message.to_owned(), MESSAGE_BYTES);
     let stderr = traces.stdio.stderr_tail();
     let lines = last_lines(&stderr);
     if !lines.is_empty() {
@@ -180,3 +248,6 @@ pub(super) fn sync(request: &CallRequest<'_>, traces: &Traces) -> Result<(), Abo
         abort(AbortReason::Host, &message, traces)
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! What a call may use up, and why that much.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use wasmtime::ResourceLimiter;
@@ -31,6 +32,20 @@ pub const HANDLES: usize = 256;
 /// Bytes of a result, structured part and content together. A model's context of a million tokens is about 4 MiB of
 /// text; more cannot be read by anyone. An image in it fits as well.
 pub const OUTPUT_BYTES: usize = 4 << 20;
+
+/// Bytes of a result as JSON text, the form in which it is recorded: a control character takes six bytes there, a byte of
+/// a blob two. Twice [`OUTPUT_BYTES`], so that only what no model reads anyway is cut off; half of what one record of the
+/// journal may hold.
+pub const OUTPUT_JSON_BYTES: usize = 8 << 20;
+
+/// Levels of a structured result. JSON readers stop at 128 levels, and the record of a step wraps some of its own around.
+pub const OUTPUT_DEPTH: usize = 100;
+
+/// Bytes of an error's message, a verdict's or a plan's text; the rest is cut. Several screens, a backtrace included.
+pub const MESSAGE_BYTES: usize = 16 << 10;
+
+/// Bytes of the name (a path, a program) that a refusal repeats. A hundred refusals, escaped, stay below 1 MiB with it.
+pub const REFUSED_NAME_BYTES: usize = 1 << 10;
 
 /// Bytes a call may write to its standard output and error together before it is ended. They are diagnostics, not the
 /// result; 16 MiB is what a verbose build prints in minutes.
@@ -69,6 +84,17 @@ pub const PARALLEL_CALLS: u32 = 64;
 /// Core instances, memories and tables of one component. The largest component of a Rust guest has 4 core instances,
 /// 1 memory and 2 tables; one composed of several has a multiple of it.
 pub const CORE_PARTS: u32 = 16;
+
+/// `text`, or its first `limit_bytes` and how much is missing.
+pub(crate) fn shortened(mut text: String, limit_bytes: usize) -> String {
+    let kept = text.floor_char_boundary(limit_bytes);
+    let cut = text.len() - kept;
+    if cut > 0 {
+        text.truncate(kept);
+        let _ = write!(text, "… ({cut} bytes cut)");
+    }
+    text
+}
 
 /// What one call may use up; [`Limits::default`] is the constants above.
 #[derive(Debug, Clone, PartialEq, Eq)]
