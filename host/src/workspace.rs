@@ -2,21 +2,29 @@
 
 use std::path::Path;
 
-use git2::{Repository, RepositoryOpenFlags};
+use crate::capability::git::{NotUsable, check_reference, open};
 
-/// Whether `directory` is the root of a git work tree.
+/// No branch was entered. HEAD is where it was.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BranchError {
+    #[error(transparent)]
+    NotUsable(#[from] NotUsable),
+    /// In git's words.
+    #[error("{}", .0.message())]
+    Git(#[from] git2::Error),
+}
+
+/// Whether `directory` is the root of a git work tree whose repository the host may use.
 pub(crate) fn is_git_root(directory: &Path) -> bool {
-    open(directory).is_ok_and(|repository| !repository.is_bare())
+    open(directory).is_ok()
 }
 
 /// Put HEAD on the branch `name`, made from the current commit when it is missing. The files stay as they are. Again,
 /// it changes nothing.
-///
-/// # Errors
-/// In git's words.
-pub(crate) fn enter_branch(directory: &Path, name: &str) -> Result<(), git2::Error> {
+pub(crate) fn enter_branch(directory: &Path, name: &str) -> Result<(), BranchError> {
     let repository = open(directory)?;
     let full = format!("refs/heads/{name}");
+    check_reference(&repository, &full)?;
     // Before the first commit there is nothing to branch from: HEAD alone names the branch.
     if let Ok(head) = repository.head() {
         if head.name().ok() == Some(full.as_str()) {
@@ -26,11 +34,9 @@ pub(crate) fn enter_branch(directory: &Path, name: &str) -> Result<(), git2::Err
             repository.branch(name, &head.peel_to_commit()?, false)?;
         }
     }
-    repository.set_head(&full)
+    repository.set_head(&full)?;
+    Ok(())
 }
 
-fn open(directory: &Path) -> Result<Repository, git2::Error> {
-    // Not `discover`: a repository above the workspace is not the workspace's.
-    let none: [&str; 0] = [];
-    Repository::open_ext(directory, RepositoryOpenFlags::NO_SEARCH, none)
-}
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,8 @@ use wasmtime::component::{HasData, Linker};
 use self::bindings::deed::git::repository::{self, CommitInfo, Committed, DiffSide, Error, Summary};
 use super::{Action, Gate};
 
+pub(crate) use open::{NotUsable, check_reference, open};
+
 mod bindings {
     wasmtime::component::bindgen!({
         path: "../wit/git",
@@ -106,7 +108,7 @@ impl repository::Host for GitCtxView<'_> {
 impl GitCtxView<'_> {
     fn open(&self) -> Result<git2::Repository, Error> {
         match &self.0.workspace {
-            Some(workspace) => open::open(workspace),
+            Some(workspace) => Ok(open(workspace)?),
             None => Err(Error::NoRepository("this call is granted no workspace".to_owned())),
         }
     }

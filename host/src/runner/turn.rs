@@ -33,7 +33,7 @@ impl Runner<'_> {
                 match workspace::enter_branch(&directory, &branch) {
                     Ok(()) => Ok(json!({ "branch": branch })),
                     // The run goes on where HEAD is; the record says why there is no branch.
-                    Err(error) => Ok(json!({ "branch": null, "error": error.message() })),
+                    Err(error) => Ok(json!({ "branch": null, "error": error.to_string() })),
                 }
             })?;
             self.reached(GIT_BRANCH.seq, Boundary::AfterCommit)?;

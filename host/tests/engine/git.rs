@@ -206,6 +206,34 @@ fn a_repository_that_leads_out_of_the_workspace_is_refused() {
     refused(&other.join("sub"));
 }
 
+/// A command may plant a pipe where git expects a file. Opening one waits for its other end, in the kernel: the call would
+/// have outlived every limit.
+#[test]
+fn a_pipe_in_the_repository_hangs_nobody() {
+    let places = [
+        ".git/index",
+        ".git/HEAD",
+        ".git/config",
+        ".git/packed-refs",
+        ".git/info/exclude",
+        ".git/refs/heads/main",
+        ".git/objects/info/alternates",
+        ".gitignore",
+        ".git",
+    ];
+    for place in places {
+        let workspace = tempfile::tempdir().unwrap();
+        repository(workspace.path());
+        let path = workspace.path().join(place);
+        let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        for (tool, args) in [("git_status", json!({})), ("git_commit", json!({"message": "Try"}))] {
+            let failure = Call::new("git", tool, args, workspace.path()).failure();
+            assert!(failure.message.contains("no work tree"), "{place}: {}", failure.message);
+        }
+    }
+}
+
 #[test]
 fn a_linked_work_tree_is_a_repository_of_its_own() {
     let place = tempfile::tempdir().unwrap();
