@@ -58,6 +58,8 @@ struct State {
     begun: AtomicBool,
     /// Something was changed that did not sync itself.
     unsynced: AtomicBool,
+    /// An action failed, and what came of it must be settled before the run goes on.
+    in_doubt: AtomicBool,
     refusals: Mutex<Vec<Refusal>>,
 }
 
@@ -69,6 +71,7 @@ impl Gate {
             processes,
             begun: AtomicBool::new(false),
             unsynced: AtomicBool::new(false),
+            in_doubt: AtomicBool::new(false),
             refusals: Mutex::new(Vec::new()),
         }))
     }
@@ -115,6 +118,16 @@ impl Gate {
     /// Whether something was changed that is not known to be durable.
     pub(crate) fn is_unsynced(&self) -> bool {
         self.0.unsynced.load(Ordering::Acquire)
+    }
+
+    /// Leave open what came of an action, whatever the tool makes of its failure.
+    pub(crate) fn doubt(&self) {
+        self.0.in_doubt.store(true, Ordering::Release);
+    }
+
+    /// Whether an action was left open.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.0.in_doubt.load(Ordering::Acquire)
     }
 
     /// What was refused so far, oldest first.

@@ -4,16 +4,21 @@
 //! the call's own thread: the call's time limit is looked at when the reading is done.
 
 mod commit;
+mod leftover;
 mod open;
 mod read;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use git2::ErrorCode;
 use wasmtime::component::{HasData, Linker};
 
 use self::bindings::deed::git::repository::{self, CommitInfo, Committed, DiffSide, Error, Summary};
+use self::leftover::Earlier;
 use super::{Action, Gate};
+use crate::engine::request::{CallObserver, LogLevel, NoObserver};
 
 pub(crate) use open::{NotUsable, check_reference, open};
 
@@ -30,6 +35,9 @@ pub(crate) struct GitCtx {
     workspace: Option<PathBuf>,
     idempotency_key: String,
     clock_ms: u64,
+    /// None on the first attempt.
+    earlier: Option<Earlier>,
+    observer: Arc<dyn CallObserver>,
     gate: Gate,
 }
 
@@ -38,7 +46,14 @@ pub(crate) struct GitCtxBuilder(GitCtx);
 impl GitCtx {
     /// A context without a repository until a workspace is given.
     pub(crate) fn builder(gate: Gate) -> GitCtxBuilder {
-        GitCtxBuilder(Self { workspace: None, idempotency_key: String::new(), clock_ms: 0, gate })
+        GitCtxBuilder(Self {
+            workspace: None,
+            idempotency_key: String::new(),
+            clock_ms: 0,
+            earlier: None,
+            observer: Arc::new(NoObserver),
+            gate,
+        })
     }
 }
 
@@ -54,9 +69,22 @@ impl GitCtxBuilder {
         self
     }
 
-    /// The time of each commit, so that a second attempt makes the identical one.
+    /// The time of the step's intent and of each commit, so that a second attempt makes the identical one.
     pub(crate) fn clock_ms(mut self, clock_ms: u64) -> Self {
         self.0.clock_ms = clock_ms;
+        self
+    }
+
+    /// Which attempt of the step this is, in an engine that was started then.
+    pub(crate) fn attempt(mut self, attempt: u32, started: SystemTime) -> Self {
+        let intent = SystemTime::UNIX_EPOCH + Duration::from_millis(self.0.clock_ms);
+        self.0.earlier = (attempt > 1).then_some(Earlier { intent, started });
+        self
+    }
+
+    /// Is told of what an earlier attempt left and this one removed.
+    pub(crate) fn observer(mut self, observer: Arc<dyn CallObserver>) -> Self {
+        self.0.observer = observer;
         self
     }
 
@@ -100,8 +128,24 @@ impl repository::Host for GitCtxView<'_> {
         if let Err(denied) = self.0.gate.admit(Action::Commit) {
             return Ok(Err(Error::Denied(denied)));
         }
-        let stamp = commit::Stamp { key: &self.0.idempotency_key, clock_ms: self.0.clock_ms };
-        Ok(self.open().and_then(|repository| commit::commit(&repository, &message, &paths, stamp)))
+        let stamp = commit::Stamp {
+            key: &self.0.idempotency_key,
+            clock_ms: self.0.clock_ms,
+            earlier: self.0.earlier,
+        };
+        Ok(self.open().and_then(|repository| {
+            let removed = |lock: &Path| {
+                let lock = lock.display();
+                let line = format!("removed `{lock}`, which an earlier attempt left when it was killed");
+                self.0.observer.log(LogLevel::Warn, &line);
+            };
+            let committed = commit::commit(&repository, &message, &paths, stamp, removed);
+            if committed.is_err() && self.0.earlier.is_some() && commit::is_locked(&repository) {
+                // Perhaps the earlier attempt's own lock. A failure would end the step, and the commit be forgotten.
+                self.0.gate.doubt();
+            }
+            committed
+        }))
     }
 }
 

@@ -124,12 +124,13 @@ impl Engine {
         request: &CallRequest<'_>,
         body: impl AsyncFnOnce(&mut Store<CallState>) -> wasmtime::Result<T>,
     ) -> Result<(Traces, Raw<T>), Abort> {
-        let (state, traces) = CallState::new(request, &self.environment).map_err(|error| Abort {
-            reason: AbortReason::Host,
-            message: error.to_string(),
-            may_have_effect: false,
-            refusals: Vec::new(),
-        })?;
+        let (state, traces) =
+            CallState::new(request, &self.environment, self.started).map_err(|error| Abort {
+                reason: AbortReason::Host,
+                message: error.to_string(),
+                may_have_effect: false,
+                refusals: Vec::new(),
+            })?;
         let raw = self.runtime.block_on(async {
             let _slot = self.slots.acquire().await.expect("the semaphore is never closed");
             let call = async {

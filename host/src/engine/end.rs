@@ -146,11 +146,12 @@ fn size_bytes(output: &wit::Output) -> usize {
 }
 
 /// The tool's own failure, with what the host had refused. The host knows better than a tool that is in doubt although it
-/// began nothing.
+/// began nothing, and than one that is certain although a capability is not.
 pub(super) fn failure(error: wit::Error, traces: &Traces) -> ToolFailure {
     let failure = ToolFailure::from(error);
     let effect = match failure.effect {
         EffectState::Unknown if !traces.gate.may_have_effect() => EffectState::NotApplied,
+        EffectState::NotApplied if traces.gate.is_in_doubt() => EffectState::Unknown,
         told => told,
     };
     ToolFailure {

@@ -14,6 +14,7 @@ pub(crate) mod types;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::SystemTime;
 
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
@@ -68,6 +69,8 @@ pub struct Engine {
     cache: Option<Cache>,
     cache_warning: Mutex<Option<String>>,
     environment: Arc<CommandEnvironment>,
+    /// Compared with the times of files, and so read from the same clock.
+    started: SystemTime,
     /// Drives timers, pipes and child processes; guests run elsewhere.
     runtime: Runtime,
     slots: Semaphore,
@@ -103,6 +106,7 @@ impl Engine {
             cache,
             cache_warning: Mutex::new(cache_warning),
             environment: Arc::new(config.commands),
+            started: SystemTime::now(),
             runtime,
             slots: Semaphore::new(PARALLEL_CALLS as usize),
         })

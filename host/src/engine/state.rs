@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use wasmtime::component::{Linker, ResourceTable};
 use wasmtime_wasi::filesystem::WasiFilesystemCtxView;
@@ -55,10 +56,11 @@ impl WorkspaceError {
 }
 
 impl CallState {
-    /// The state for `request`, in which everything it does not grant is refused.
+    /// The state for `request`, in which everything it does not grant is refused, in an engine that was started then.
     pub(super) fn new(
         request: &CallRequest<'_>,
         environment: &Arc<CommandEnvironment>,
+        started: SystemTime,
     ) -> Result<(Self, Traces), WorkspaceError> {
         let grants = request.grants;
         let gate = Gate::new(request.tool, grants.class, grants.processes);
@@ -101,6 +103,8 @@ impl CallState {
                 .workspace(grants.workspace.clone())
                 .idempotency_key(request.context.idempotency_key)
                 .clock_ms(request.clock_ms)
+                .attempt(request.context.attempt, started)
+                .observer(Arc::clone(request.observer))
                 .build(),
             gate,
         };

@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use deed::engine::{FailureKind, Output};
+use deed::engine::{EffectState, FailureKind, Output};
 use git2::{Repository, Signature};
 use serde_json::json;
 
-use crate::support::{CLOCK_MS, Call, text};
+use crate::support::{CLOCK_MS, Call, Recorder, engine, text};
 
 /// A repository with one commit of `a.txt` by an identity of its own, on the branch `main`.
 fn repository(workspace: &Path) -> Repository {
@@ -108,6 +110,55 @@ fn an_attempt_that_had_only_staged_is_finished_by_the_next() {
     assert!(!output.landed_before);
     assert_eq!(commits(&repository), 2);
     assert!(is_clean(&repository));
+}
+
+/// A lock as of `made`.
+fn lock(path: &Path, made: SystemTime) {
+    fs::File::create(path).unwrap().set_modified(made).unwrap();
+}
+
+/// Killed while the index or the branch was written: the lock stays. The second attempt failed by it, as if somebody else
+/// were at work, and the run went on without the commit. Now it removes the lock, and says so.
+#[test]
+fn a_lock_that_a_killed_attempt_left_is_removed_by_the_next() {
+    for name in ["index.lock", "refs/heads/main.lock"] {
+        let workspace = tempfile::tempdir().unwrap();
+        let repository = repository(workspace.path());
+        fs::write(workspace.path().join("b.txt"), "two\n").unwrap();
+        lock(&repository.path().join(name), UNIX_EPOCH + Duration::from_millis(CLOCK_MS + 10));
+        let args = json!({"message": "Try"});
+        let mut call = Call::new("git", "git_commit", args, workspace.path());
+        let recorder = Arc::new(Recorder::default());
+        (call.attempt, call.observer) = (2, recorder.clone());
+        call.output();
+        assert!(recorder.lines.lock().unwrap().iter().any(|line| line.contains(name)), "{name}");
+        assert_eq!(commits(&repository), 2, "{name}");
+        assert!(commit(workspace.path(), "0123456789abcdef", 3, &[]).landed_before);
+        assert_eq!(commits(&repository), 2, "{name}");
+    }
+}
+
+/// A lock that cannot be the earlier attempt's stays, and what came of the step stays open: the owner settles it.
+#[test]
+fn a_lock_that_may_be_somebody_elses_leaves_a_further_attempt_in_doubt() {
+    engine();
+    let before_the_intent = UNIX_EPOCH + Duration::from_millis(CLOCK_MS - 60_000);
+    for made in [before_the_intent, SystemTime::now() + Duration::from_mins(1)] {
+        let workspace = tempfile::tempdir().unwrap();
+        let repository = repository(workspace.path());
+        fs::write(workspace.path().join("b.txt"), "two\n").unwrap();
+        let path = repository.path().join("index.lock");
+        lock(&path, made);
+        for (attempt, effect) in [(1, EffectState::NotApplied), (2, EffectState::Unknown)] {
+            let args = json!({"message": "Try"});
+            let mut call = Call::new("git", "git_commit", args, workspace.path());
+            call.attempt = attempt;
+            let failure = call.failure();
+            assert_eq!((failure.kind, failure.effect), (FailureKind::Conflict, effect));
+        }
+        assert!(path.exists());
+        assert_eq!(commits(&repository), 1);
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use git2::{
 };
 
 use super::bindings::deed::git::repository::{Committed, Error};
+use super::leftover::{self, Earlier};
 use super::{read, relative_paths};
 
 /// The trailer that carries the idempotency key.
@@ -31,6 +32,14 @@ const FALLBACK_EMAIL: &str = "deed@localhost";
 pub(super) struct Stamp<'a> {
     pub(super) key: &'a str,
     pub(super) clock_ms: u64,
+    /// None on the first attempt.
+    pub(super) earlier: Option<Earlier>,
+}
+
+/// Whether somebody, or an attempt that was killed, holds a lock that a commit needs.
+pub(super) fn is_locked(repository: &Repository) -> bool {
+    let branch = read::branch(repository).ok().flatten().unwrap_or_default();
+    leftover::is_locked(repository, &branch)
 }
 
 pub(super) fn commit(
@@ -38,6 +47,7 @@ pub(super) fn commit(
     message: &str,
     paths: &[String],
     stamp: Stamp<'_>,
+    removed: impl Fn(&Path),
 ) -> Result<Committed, Error> {
     if message.trim().is_empty() {
         return Err(Error::Failed("the commit message is empty".to_owned()));
@@ -67,6 +77,10 @@ pub(super) fn commit(
         )));
     }
 
+    // Only now: whoever has made the commit has no need of the locks.
+    if let Some(earlier) = stamp.earlier {
+        earlier.remove_locks(repository, &branch).iter().for_each(|lock| removed(lock));
+    }
     let parent_tree = parent.as_ref().map(Commit::tree).transpose()?;
     let mut index = repository.index()?;
     let tree = stage(repository, &mut index, parent_tree.as_ref(), &paths)?;
