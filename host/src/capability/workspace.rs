@@ -1,12 +1,11 @@
 //! `deed:workspace/files`: what WASI alone cannot do with files in the workspace.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use cap_std::fs::{Dir, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
-use cap_tempfile::TempFile;
+use cap_std::fs::{Dir, File, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
 use wasmtime::component::{HasData, Linker};
 
 use self::bindings::deed::workspace::files::{self, Error, Expectation};
@@ -27,6 +26,8 @@ const HASH_STEP_BYTES: usize = 1 << 20;
 /// The workspace of one call.
 pub(crate) struct WorkspaceCtx {
     directory: Option<Arc<Dir>>,
+    /// The name of a file that is being written, in the directory of its target.
+    beside: String,
     gate: Gate,
 }
 
@@ -35,7 +36,7 @@ pub(crate) struct WorkspaceCtxBuilder(WorkspaceCtx);
 impl WorkspaceCtx {
     /// A context in which every path is refused until a directory is given.
     pub(crate) fn builder(gate: Gate) -> WorkspaceCtxBuilder {
-        WorkspaceCtxBuilder(Self { directory: None, gate })
+        WorkspaceCtxBuilder(Self { directory: None, beside: beside(""), gate })
     }
 }
 
@@ -45,9 +46,24 @@ impl WorkspaceCtxBuilder {
         self
     }
 
+    /// Names the files that are being written.
+    pub(crate) fn idempotency_key(mut self, key: &str) -> Self {
+        self.0.beside = beside(key);
+        self
+    }
+
     pub(crate) fn build(self) -> WorkspaceCtx {
         self.0
     }
+}
+
+/// Characters of a key that name its files: 16 hexadecimal digits are 64 bits.
+const KEY_SHOWN: usize = 16;
+
+/// A hidden name of the call with this key alone.
+fn beside(key: &str) -> String {
+    let key: String = key.chars().filter(char::is_ascii_alphanumeric).take(KEY_SHOWN).collect();
+    format!(".deed-{key}.tmp")
 }
 
 /// How a store's data reaches its workspace.
@@ -122,7 +138,7 @@ impl WorkspaceCtxView<'_> {
             Some((directory, metadata)) => (directory, Some(metadata)),
             None => (create_parents(root, parent).map_err(io_error)?, None),
         };
-        write_durably(&directory, name, content, metadata.as_ref()).map_err(io_error)?;
+        write_durably(&directory, (name, &self.0.beside), content, metadata.as_ref()).map_err(io_error)?;
         Ok(Digest::of(content).to_string())
     }
 }
@@ -249,22 +265,46 @@ fn create_parents(root: &Arc<Dir>, parent: &Path) -> io::Result<Arc<Dir>> {
 
 /// Write beside the target, sync, rename, sync the directory. The old mode and owner are kept where the system lets us;
 /// extended attributes are not.
-fn write_durably(directory: &Dir, name: &OsStr, content: &[u8], old: Option<&Metadata>) -> io::Result<()> {
-    let mut file = TempFile::new(directory)?;
+///
+/// The file beside it is named after the call's key, so that the next attempt removes what a killed one left.
+fn write_durably(
+    directory: &Dir,
+    (name, beside): (&OsStr, &str),
+    content: &[u8],
+    old: Option<&Metadata>,
+) -> io::Result<()> {
+    match directory.remove_file(beside) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    if old.is_some() {
+        // Until the old mode is set, which may be a secret's.
+        options.mode(0o600);
+    }
+    let file = directory.open_with(beside, &options)?;
+    let written = fill(&file, content, old).and_then(|()| directory.rename(beside, directory, name));
+    if let Err(error) = written {
+        let _ = directory.remove_file(beside);
+        return Err(error);
+    }
+    sync_directory(directory)
+}
+
+fn fill(mut file: &File, content: &[u8], old: Option<&Metadata>) -> io::Result<()> {
     file.write_all(content)?;
     if let Some(old) = old {
-        let new = file.as_file().metadata()?;
+        let new = file.metadata()?;
         if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
             let owner = rustix::fs::Uid::from_raw(old.uid());
             let group = rustix::fs::Gid::from_raw(old.gid());
             // Only root may give files away. Anybody else keeps the content and becomes the owner, as editors do.
-            let _ = rustix::fs::fchown(file.as_file(), Some(owner), Some(group));
+            let _ = rustix::fs::fchown(file, Some(owner), Some(group));
         }
-        file.as_file().set_permissions(old.permissions())?;
+        file.set_permissions(old.permissions())?;
     }
-    file.as_file().sync_all()?;
-    file.replace(OsString::from(name))?;
-    sync_directory(directory)
+    file.sync_all()
 }
 
 fn sync_directory(directory: &Dir) -> io::Result<()> {

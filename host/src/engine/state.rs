@@ -92,7 +92,10 @@ impl CallState {
             usage: Usage::new(request.limits),
             clock: ClockCtx::new(request.clock_ms),
             run: RunCtx::new(Arc::clone(request.observer), request.cancel.clone()),
-            workspace: WorkspaceCtx::builder(gate.clone()).directory(directory.clone()).build(),
+            workspace: WorkspaceCtx::builder(gate.clone())
+                .directory(directory.clone())
+                .idempotency_key(request.context.idempotency_key)
+                .build(),
             process: ProcessCtx::builder(gate.clone())
                 .directory(directory)
                 .environment(Arc::clone(environment))

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 
 use deed::engine::FailureKind;
 use serde_json::json;
@@ -28,6 +29,26 @@ fn a_replaced_file_keeps_its_mode() {
     Call::new("fs", "write_file", json!({"path": "/run.sh", "content": "new"}), workspace.path()).output();
     assert_eq!(fs::read_to_string(&script).unwrap(), "new");
     assert_eq!(fs::metadata(&script).unwrap().permissions().mode() & 0o7777, 0o751);
+}
+
+/// A kill between write and rename leaves the file beside the target, which the next commit would have taken along. The
+/// next attempt of the call finds it by its name.
+#[test]
+fn what_a_killed_attempt_left_beside_a_file_is_gone_after_the_next() {
+    let workspace = tempfile::tempdir().unwrap();
+    let left = workspace.path().join(".deed-0123456789abcdef.tmp");
+    for left_as in
+        [|path: &Path| fs::write(path, "hal").unwrap(), |path: &Path| symlink("a.txt", path).unwrap()]
+    {
+        fs::write(workspace.path().join("a.txt"), "old").unwrap();
+        left_as(&left);
+        let args = json!({"path": "a.txt", "content": "half and half"});
+        let mut call = Call::new("fs", "write_file", args, workspace.path());
+        (call.key, call.attempt) = ("0123456789abcdef0123", 2);
+        call.output();
+        assert_eq!(fs::read_to_string(workspace.path().join("a.txt")).unwrap(), "half and half");
+        assert_eq!(workspace.path().read_dir().unwrap().count(), 1);
+    }
 }
 
 #[test]
