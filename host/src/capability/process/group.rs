@@ -1,13 +1,17 @@
-//! A command and everything it starts: one process group, killed as a whole.
+//! A command and what it starts: one process group, killed as a whole.
 //!
 //! The host's own death takes the command with it (`PR_SET_PDEATHSIG`, which follows the thread that started it: the
-//! call's own, which waits for it); a process of it that made a group of its own is found among the descendants. One
-//! that was orphaned before is out of sight here; a process namespace would hold it.
+//! call's own, which waits for it). A process of it that made a group of its own is found among the descendants while its
+//! parents live. One that was orphaned before (`setsid sleep 99 &` of a command that then ends) is out of sight and goes
+//! on; a process namespace would hold it.
+//!
+//! Processes are named by number, and a number is free for others once its process was reaped. So the command is reaped
+//! only after its group was killed.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
@@ -47,16 +51,16 @@ pub(super) enum End {
 }
 
 /// Run a command to its end, or until it is out of time or cancelled. Whichever it is, and also when this future is
-/// dropped, no process of it is left.
+/// dropped, its group is killed, and every descendant that can be found.
 pub(super) async fn run(prepared: Prepared, cancel: &CancelToken) -> io::Result<End> {
     let Prepared { command, directory, offline, stdin, limit_bytes, timeout } = prepared;
-    let mut child = start(command, directory, offline)?;
-    let group = Group::of(&child)?;
+    let mut group = Group::of(start(command, directory, offline)?)?;
 
     let (stdout, stderr) = (Capture::default(), Capture::default());
     let streams = {
         let (stdout, stderr) = (stdout.clone(), stderr.clone());
-        let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (input, output, errors) =
+            (group.child.stdin.take(), group.child.stdout.take(), group.child.stderr.take());
         async move {
             let output = async {
                 if let Some(output) = output {
@@ -81,24 +85,24 @@ pub(super) async fn run(prepared: Prepared, cancel: &CancelToken) -> io::Result<
         }
     };
     tokio::pin!(out_of_time);
-    let status = loop {
+    let exited = group.exited();
+    tokio::pin!(exited);
+    loop {
         tokio::select! {
-            status = child.wait() => break status?,
+            () = &mut exited => break,
             () = &mut streams, if streams_open => streams_open = false,
             () = &mut out_of_time => {
-                group.kill();
-                child.wait().await?;
+                group.end().await?;
                 return Ok(End::OutOfTime(timeout.unwrap_or_default()));
             }
             () = cancel.cancelled() => {
-                group.kill();
-                child.wait().await?;
+                group.end().await?;
                 return Ok(End::Cancelled);
             }
         }
-    };
-    // Nothing it left in the background outlives the call; only then do the streams reach their end.
-    group.kill();
+    }
+    // What it left in the background would hold the streams open.
+    let status = group.end().await?;
     if streams_open {
         let _ = tokio::time::timeout(DRAIN, streams).await;
     }
@@ -165,21 +169,48 @@ fn close_inherited() -> io::Result<()> {
 /// cost 30 µs.
 const INHERITED_FDS: i32 = 256;
 
-/// A process group; killed when dropped.
-struct Group(Pid);
+/// A command and its process group; killed when dropped.
+struct Group {
+    child: Child,
+    pid: Pid,
+    /// The number may be somebody else's by now.
+    reaped: bool,
+}
 
 impl Group {
-    fn of(child: &Child) -> io::Result<Self> {
+    fn of(child: Child) -> io::Result<Self> {
         let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        id.map(Self).ok_or_else(|| io::Error::other("the command has no process id"))
+        let pid = id.ok_or_else(|| io::Error::other("the command has no process id"))?;
+        Ok(Self { child, pid, reaped: false })
     }
 
-    /// Kill the group, and every descendant that left it.
+    /// Wait until the command itself has ended, and leave it to be reaped.
+    fn exited(&self) -> impl Future<Output = ()> + use<> {
+        let pid = self.pid;
+        // A thread of its own waits: the runtime knows only how to wait and reap in one.
+        let waiting = tokio::task::spawn_blocking(move || wait_unreaped(pid));
+        async move {
+            let _ = waiting.await;
+        }
+    }
+
+    /// Kill what is left of the group, and reap the command.
+    async fn end(&mut self) -> io::Result<ExitStatus> {
+        self.kill();
+        let status = self.child.wait().await?;
+        self.reaped = true;
+        Ok(status)
+    }
+
+    /// Kill the group, and every descendant that left it and can be found.
     fn kill(&self) {
+        if self.reaped {
+            return;
+        }
         // Stopped first, so that the tree stands still while it is walked. Errors mean that nobody is there.
-        let _ = kill_process_group(self.0, Signal::STOP);
-        let descendants = descendants(self.0);
-        let _ = kill_process_group(self.0, Signal::KILL);
+        let _ = kill_process_group(self.pid, Signal::STOP);
+        let descendants = descendants(self.pid);
+        let _ = kill_process_group(self.pid, Signal::KILL);
         for pid in descendants {
             let _ = kill_process(pid, Signal::KILL);
         }
@@ -190,9 +221,17 @@ impl Drop for Group {
     /// Kill, and wait until the command itself is dead: whoever gave the call up may rely on that. A killed process
     /// dies within microseconds; it stays for `Child` to reap.
     fn drop(&mut self) {
-        self.kill();
-        let _ = waitid(WaitId::Pid(self.0), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        if !self.reaped {
+            self.kill();
+            wait_unreaped(self.pid);
+        }
     }
+}
+
+/// Wait until this child has ended. It keeps its number until it is reaped. An error means that it was.
+fn wait_unreaped(pid: Pid) {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    let _ = rustix::io::retry_on_intr(|| waitid(WaitId::Pid(pid), options));
 }
 
 /// Every process below `root`, stopped on sight. Without `/proc` there are none.
@@ -215,3 +254,6 @@ fn descendants(root: Pid) -> Vec<Pid> {
     }
     found
 }
+
+#[cfg(test)]
+mod tests;

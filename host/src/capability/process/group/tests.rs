@@ -1,0 +1,49 @@
+//! The order of killing and reaping, which no command can see.
+
+use std::fs::{self, File};
+
+use tokio::runtime::{Builder, Runtime};
+
+use super::*;
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn shell(command: &str) -> Group {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", command]);
+    Group::of(start(shell, File::open("/").unwrap().into(), None).unwrap()).unwrap()
+}
+
+/// The letter of the process's state; `Z` is one that has ended and was not reaped.
+fn state(pid: Pid) -> char {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+}
+
+/// The command used to be reaped first. From then on its number could be given to anybody, whose group was killed instead.
+#[test]
+fn a_command_that_ended_keeps_its_number_until_its_group_is_killed() {
+    runtime().block_on(async {
+        let mut group = shell("exit 3");
+        group.exited().await;
+        assert_eq!(state(group.pid), 'Z');
+        assert_eq!(group.end().await.unwrap().code(), Some(3));
+        assert!(group.reaped);
+    });
+}
+
+#[test]
+fn a_group_whose_command_was_reaped_signals_nobody() {
+    runtime().block_on(async {
+        let mut group = shell("exit 0");
+        group.end().await.unwrap();
+        let mut other = shell("read line");
+        // As if the number had been given away.
+        group.pid = other.pid;
+        drop(group);
+        assert!(other.child.try_wait().unwrap().is_none());
+        drop(other);
+    });
+}
