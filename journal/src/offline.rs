@@ -57,6 +57,10 @@ fn alone(path: &Path) -> Result<OwnerLock, OpenError> {
     if !path.exists() {
         return Err(OpenError::Missing(path.to_owned()));
     }
-    redb_store::check(path).map_err(OpenError::storage(path))?;
-    OwnerLock::acquire(path)
+    let nothing = redb_store::check(path).map_err(OpenError::storage(path))?;
+    let owner = OwnerLock::acquire(path)?;
+    match owner.known.filter(|_| nothing) {
+        Some(store) => Err(OpenError::Emptied { path: path.to_owned(), store }),
+        None => Ok(owner),
+    }
 }

@@ -89,6 +89,7 @@ impl RedbStore {
 
     /// Open `medium` for writing, creating the store if it is empty. Repairs after a crash, and creates the store again
     /// if the crash came while it was created.
+    #[cfg(feature = "test-support")]
     pub fn open_medium(medium: Box<dyn Medium>) -> Result<Self, StorageError> {
         Self::create(medium, |_| {})
     }

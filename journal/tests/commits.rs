@@ -278,3 +278,65 @@ fn a06_an_emptied_journal_is_not_taken_for_a_new_one() {
     std::fs::remove_file(fixture.path()).unwrap();
     assert_ne!(fixture.open().generation(), 0);
 }
+
+/// A record as a version that does not exist yet would write it.
+fn of_a_newer_schema(key: &[u8], json: &str) -> Vec<u8> {
+    let version = 2;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&(key.len() as u64).to_be_bytes()).update(key).update(&[version]).update(json.as_bytes());
+    let mut bytes = vec![version];
+    bytes.extend_from_slice(&hasher.finalize().as_bytes()[..8]);
+    bytes.extend_from_slice(json.as_bytes());
+    bytes
+}
+
+#[test]
+fn a22_a_record_or_a_store_of_a_newer_schema_is_refused_untouched() {
+    use deed_journal::ReadError;
+    use deed_journal::test_support::{MemoryStore, Snapshot, Storage};
+
+    let store = MemoryStore::new();
+    let open = || {
+        let options = Options { entropy: Arc::new(Counter(1.into())), boot: None, idle: Idle::Never };
+        Journal::open_storage(Arc::new(store.reopen()), options)
+    };
+    let (ours, theirs) = (run(1), run(2));
+    open().unwrap().commit(vec![create(&ours), create(&theirs)], Durability::Durable).unwrap();
+    let put = |key: &[u8], value: &[u8]| {
+        let mut transaction = store.begin().unwrap();
+        transaction.put(key, value).unwrap();
+        transaction.commit(Durability::Durable).unwrap();
+    };
+    let contents = || {
+        let mut pairs = Vec::new();
+        let keep = &mut |key: &[u8], value: &[u8]| {
+            pairs.push((key.to_vec(), value.to_vec()));
+            true
+        };
+        store.snapshot().unwrap().scan(b"", keep).unwrap();
+        pairs
+    };
+
+    let key = [b"R".as_slice(), theirs.id.as_bytes()].concat();
+    let newer = of_a_newer_schema(&key, r#"{"unheard":"of"}"#);
+    put(&key, &newer);
+    let journal = open().unwrap();
+    let is_newer = |error: &ReadError| matches!(error, ReadError::Newer { found: 2, .. });
+    assert!(is_newer(&journal.read().run(theirs.id).unwrap_err()));
+    let listing = journal.read().runs().unwrap();
+    assert_eq!(
+        (listing.items.len(), listing.unreadable.iter().filter(|error| is_newer(error)).count()),
+        (1, 1)
+    );
+    let refused = journal.commit(vec![Op::UpdateRun(Box::new(theirs))], Durability::Durable).unwrap_err();
+    assert!(refused.to_string().contains("schema version 2"), "{refused}");
+    journal.commit(vec![step(&ours, 1, planned())], Durability::Durable).unwrap();
+    drop(journal);
+    assert_eq!(store.snapshot().unwrap().get(&key).unwrap(), Some(newer));
+
+    put(b"A", &of_a_newer_schema(b"A", "{}"));
+    let before = contents();
+    let Err(OpenError::Unreadable { source, .. }) = open() else { panic!("a newer store was opened") };
+    assert!(is_newer(&source), "{source}");
+    assert_eq!(contents(), before);
+}

@@ -214,3 +214,31 @@ fn a_head_off_a_message_that_is_not_there_is_refused() {
         Op::KeepAsHead { session: SESSION, name: "x".into(), from: Some(wrong), messages: texts(&["two"]) };
     assert!(matches!(store.commit(op), Err(CommitError::NoSuchMessage { message: 9, .. })));
 }
+
+#[test]
+fn a18_a_handle_that_lost_the_store_is_fenced_and_changes_nothing() {
+    use deed_journal::test_support::MemoryStore;
+
+    let store = MemoryStore::new();
+    let open = || {
+        let options = Options { entropy: Arc::new(Counter(1.into())), boot: None, idle: Idle::Never };
+        Journal::open_storage(Arc::new(store.reopen()), options).unwrap()
+    };
+    let old = open();
+    old.commit(vec![Op::CreateSession { session: SESSION, created_ms: 0 }], Durability::Durable).unwrap();
+    let base = old.read().session(SESSION).unwrap().unwrap().base();
+    let new = open();
+    new.commit(vec![append(base, &["theirs"])], Durability::Durable).unwrap();
+
+    let fenced =
+        old.commit(vec![append(base, &["mine", "more"])], Durability::Durable).map(|changed| changed[0]);
+    let lost = conflict(fenced);
+    assert_eq!(lost.kind, ConflictKind::Fenced);
+    assert_eq!((lost.base, lost.count, lost.stored, lost.stored_count), (0, 2, 1, 1));
+    let other = old.commit(
+        vec![Op::CreateSession { session: SessionId::from_bytes([2; 16]), created_ms: 0 }],
+        Durability::Durable,
+    );
+    assert!(matches!(other, Err(CommitError::Fenced { mine: 1, stored: 2 })));
+    assert_eq!(new.read().transcript(SESSION).unwrap().len(), 1);
+}

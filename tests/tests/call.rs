@@ -175,6 +175,25 @@ fn without_a_key_a_call_like_one_in_doubt_is_refused() {
     assert_eq!(ticks(&sandbox), 3);
 }
 
+/// The story: a call was killed before it began, and typed again; the second one ran, and so did the first when it was
+/// resumed later.
+#[test]
+fn a_call_that_was_killed_before_it_began_is_resumed_and_not_typed_again() {
+    for (seq, point) in [(1, Point::BeforeIntent), (CALL, Point::BeforeIntent)] {
+        let sandbox = sandbox();
+        let call = sandbox.call("shell", &tick()).args(["--kill-at", &Kill::new(seq, point).to_string()]);
+        assert_eq!(call.run().ending, Ending::KILLED);
+        let refused = sandbox.call("shell", &tick()).run().expect_code(1);
+        assert!(
+            refused.stderr.contains("is not settled") && refused.stderr.contains("deed resume"),
+            "{refused}"
+        );
+        let _ = sandbox.resume(None).run().expect_code(0);
+        let _ = sandbox.call("shell", &tick()).run().expect_code(0);
+        assert_eq!((ticks(&sandbox), runs(&sandbox).len()), (2, 2));
+    }
+}
+
 /// A call with a key whose outcome is unknown, and the question that the second one gets.
 fn in_doubt() -> (Sandbox, Wait) {
     let sandbox = sandbox();

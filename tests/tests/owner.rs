@@ -120,3 +120,28 @@ fn a_denied_call_is_not_made_and_the_model_is_told() {
     let refused = results.into_iter().find(|result| result.tool == "git_commit").unwrap();
     assert!(!refused.ok && refused.text.contains("denied"), "{refused:?}");
 }
+
+#[test]
+fn a_rule_for_every_tool_holds_for_the_hosts_own() {
+    let mission = |decision: &str| {
+        json!({
+            "objective": "Stop at once",
+            "tools": [],
+            "policy": [{ "tool": "*", "decision": decision }],
+            "model": { "script": [
+                { "calls": [{ "tool": "finish", "input": { "summary": "Stopped." } }] },
+                { "say": "I may not." } ] }
+        })
+    };
+    let asked = Sandbox::with(&mission("ask"), &[]);
+    let waiting: Envelope = asked.run(None).run().expect_code(4).json();
+    let [wait] = waiting.waits.try_into().expect("it asks one thing");
+    assert_eq!((wait.kind.as_str(), wait.name.as_str()), ("approval", "finish"));
+    asked.answer(&wait.wait, "deny").unwrap();
+    let partial: Envelope = asked.resume(None).run().expect_code(3).json();
+    assert_eq!(partial.result.as_deref(), Some("I may not."), "the denied `finish` did not end it");
+
+    let denied = Sandbox::with(&mission("deny"), &[]);
+    let partial: Envelope = denied.run(None).run().expect_code(3).json();
+    assert_eq!(partial.result.as_deref(), Some("I may not."));
+}

@@ -87,8 +87,9 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
 
 fn of_read(read: &ReadError) -> Option<Exit> {
     match read {
-        ReadError::Damaged { .. } | ReadError::Newer { .. } => Some(Exit::Damaged),
-        ReadError::Storage(StorageError::Damaged(_)) => Some(Exit::Damaged),
+        ReadError::Damaged { .. }
+        | ReadError::Newer { .. }
+        | ReadError::Storage(StorageError::Damaged(_)) => Some(Exit::Damaged),
         ReadError::Storage(_) => None,
     }
 }

@@ -26,7 +26,9 @@ pub(super) fn run(global: &Global) -> Result<Exit> {
     if global.format == Format::Json {
         output::json(&open.iter().map(output::wait_json).collect::<Vec<Value>>())?;
     } else {
-        open.iter().for_each(|asked| output::question(global, asked));
+        for asked in &open {
+            output::question(global, asked);
+        }
     }
     Ok(Exit::Done)
 }

@@ -4,7 +4,9 @@
 use std::collections::HashSet;
 
 use deed_journal::test_support::{FaultDisk, ImageKind, Seeded};
-use deed_journal::{Durability, MessageBody, Op, Role, Run, RunId, SessionId};
+use deed_journal::{
+    Durability, MessageBody, Op, RewriteKind, Role, Run, RunId, RunStatus, SessionId, TailPolicy, Turn,
+};
 use serde_json::json;
 
 use crate::model::SessionState;
@@ -218,4 +220,97 @@ fn a_crash_while_the_store_is_created_leaves_something_that_opens() {
     }
     report(format_args!("creation: {} images, {second_crashes} second crashes", seen.len()));
     assert!(seen.len() > 500 && second_crashes > 500);
+}
+
+/// Look at everything that a crash at any of `boundaries` could leave.
+fn each_image(
+    recording: &Recording,
+    boundaries: std::ops::RangeInclusive<usize>,
+    seed: u64,
+    mut each: impl FnMut(&State, &[u8]) -> Result<(), String>,
+) -> usize {
+    let (mut random, mut seen) = (Seeded::new(seed), HashSet::new());
+    for crash in recording.crashes().filter(|crash| boundaries.contains(&crash.at)) {
+        for kind in ImageKind::ALL {
+            for _ in 0..DRAWS {
+                recording.crash(&crash, kind, Look::Whole, &mut random, &mut seen, &mut each).unwrap();
+            }
+        }
+    }
+    seen.len()
+}
+
+#[test]
+fn a03_after_a_crash_in_an_append_the_result_extends_what_was_last_saved() {
+    let appended = Appended::new();
+    let saved = &session(&appended.recording.states[appended.state - 2]).main;
+    let after = appended.after();
+    let images = each_image(&appended.recording, after.from..=after.to, 3, |found, _| {
+        assert!(session(found).main.starts_with(saved));
+        Ok(())
+    });
+    assert!(images > 100);
+}
+
+#[test]
+fn a04_after_a_crash_in_an_append_the_result_is_a_prefix_of_what_was_being_saved() {
+    let appended = Appended::new();
+    let after = appended.after();
+    let images = each_image(&appended.recording, after.from..=after.to, 4, |found, _| {
+        assert!(session(after).main.starts_with(&session(found).main));
+        Ok(())
+    });
+    assert!(images > 100);
+}
+
+#[test]
+fn a05_after_a_crash_in_a_rewrite_the_result_is_the_old_or_the_new_transcript() {
+    let mut simulation = begun();
+    let old = simulation.model.sessions[&SESSION].main.clone();
+    let base = simulation.model.sessions[&SESSION].base();
+    let messages = bodies(&["summary", &"z".repeat(9000)]);
+    let rewrite =
+        Op::Rewrite { session: SESSION, base, keep: 10, messages, kind: RewriteKind::Compact, at_ms: 1 };
+    simulation.commit(&[rewrite], Durability::Durable).unwrap();
+    let new = simulation.model.sessions[&SESSION].main.clone();
+    let state = simulation.states() - 1;
+    let recording = simulation.close();
+    let mut outcomes = [0, 0];
+    let (from, to) = (recording.states[state].from, recording.states[state].to);
+    let images = each_image(&recording, from..=to, 5, |found, _| {
+        let main = &session(found).main;
+        assert!(*main == old || *main == new, "a mixture of {} messages", main.len());
+        outcomes[usize::from(*main == new)] += 1;
+        Ok(())
+    });
+    assert!(images > 100 && outcomes[0] > 0 && outcomes[1] > 0, "{images} images, {outcomes:?}");
+}
+
+#[test]
+fn a01_recovering_again_also_after_a_crash_inside_gives_equal_transcripts() {
+    let mut simulation = begun();
+    let base = simulation.model.sessions[&SESSION].base();
+    let whole = simulation.model.sessions[&SESSION].main.clone();
+    let ended =
+        Run { status: RunStatus::Done, ..Run::new(RunId::from_bytes([1; 16]), SESSION, [3; 16], "test", 0) };
+    let turn = Turn { id: "cut short".to_owned(), base, begun_ms: 1 };
+    let ops = [Op::UpdateRun(Box::new(ended)), Op::BeginTurn { session: SESSION, turn }];
+    simulation.commit(&ops, Durability::Durable).unwrap();
+    append(&mut simulation, bodies(&["partial"]), Durability::Durable);
+    let cut = simulation.states();
+    simulation.recover(TailPolicy::Strip).unwrap();
+    assert_eq!(simulation.model.sessions[&SESSION].main, whole);
+    let recording = simulation.close();
+    let (from, to) = (recording.states[cut].from, recording.states.last().unwrap().to);
+    let images = each_image(&recording, from..=to, 1, |found, image| {
+        let disk = FaultDisk::with(image.to_vec());
+        let mut again = Simulation::open(disk, found.model.clone(), found.digest.ok_or("an unseen state")?)?;
+        for time in ["once", "twice", "three times"] {
+            again.recover(TailPolicy::Strip)?;
+            assert_eq!(again.model.sessions[&SESSION].main, whole, "recovered {time}");
+            again.compare()?;
+        }
+        Ok(())
+    });
+    assert!(images > 20, "{images} images");
 }
