@@ -52,7 +52,7 @@ pub(super) fn run(global: &Global, args: &CallArgs) -> Result<Exit> {
             NetworkArg::Open => Network::Open,
         },
     };
-    let toolbox = hosting::toolbox(global)?;
+    let toolbox = hosting::toolbox(global, vec![options.workspace.clone()])?;
     let workspace = options.check(&toolbox)?;
     let path = journal_path::of(global, Some(&workspace))?;
     journal_path::refuse_inside(&path, &workspace)?;

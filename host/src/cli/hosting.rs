@@ -35,10 +35,10 @@ pub(super) struct TestArgs {
     model_log: Option<PathBuf>,
 }
 
-/// Load every plugin: the standard ones, and those of `--tools`.
-pub(super) fn toolbox(global: &Global) -> Result<Toolbox> {
+/// Load every plugin: the standard ones, and those of `--tools`. No compiled code is taken from `workspaces`.
+pub(super) fn toolbox(global: &Global, workspaces: Vec<PathBuf>) -> Result<Toolbox> {
     let cache_dir = etcetera::choose_base_strategy().ok().map(|strategy| strategy.cache_dir().join("deed"));
-    let engine = Engine::new(EngineConfig { cache_dir, ..EngineConfig::default() })?;
+    let engine = Engine::new(EngineConfig { cache_dir, workspaces, ..EngineConfig::default() })?;
     let mut sources: Vec<_> = standard_plugins()
         .into_iter()
         .map(|(name, bytes)| PluginSource { name: name.to_owned(), bytes: Cow::Borrowed(bytes) })

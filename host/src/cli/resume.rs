@@ -1,5 +1,7 @@
 //! `deed resume`: take an interrupted or waiting run on.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use clap::Args;
 use deed::runner::RunError;
@@ -32,7 +34,9 @@ pub(super) fn run(global: &Global, args: &ResumeArgs) -> Result<Exit> {
         eprintln!("nothing to resume: every run has ended; `deed runs` lists them");
         return Ok(Exit::Done);
     }
-    let host = hosting::host(global, &args.test, hosting::toolbox(global)?, journal);
+    let workspace = |run: &RunId| journal.read().run(*run).ok()??.workspace.map(PathBuf::from);
+    let toolbox = hosting::toolbox(global, chosen.iter().filter_map(workspace).collect())?;
+    let host = hosting::host(global, &args.test, toolbox, journal);
     let mut failure = None;
     for run in chosen {
         match hosting::drive(&host, &args.test, run) {

@@ -29,7 +29,7 @@ pub(super) fn run(global: &Global, args: &RunArgs) -> Result<Exit> {
         (None, None) => beside.to_owned(),
     };
     let options = RunOptions { spec, workspace };
-    let toolbox = hosting::toolbox(global)?;
+    let toolbox = hosting::toolbox(global, vec![options.workspace.clone()])?;
     let workspace = options.check(&toolbox)?;
     // What is printed names the workspace that the mission chose.
     let global = &Global { workspace: Some(options.workspace.clone()), ..global.clone() };

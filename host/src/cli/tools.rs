@@ -1,5 +1,7 @@
 //! `deed tools`: the tools at hand.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use deed::engine::ToolTraits;
 use serde_json::{Value, json};
@@ -9,7 +11,8 @@ use super::output::Format;
 use super::{Global, hosting, output};
 
 pub(super) fn run(global: &Global) -> Result<Exit> {
-    let toolbox = hosting::toolbox(global)?;
+    let toolbox =
+        hosting::toolbox(global, vec![global.workspace.clone().unwrap_or_else(|| PathBuf::from("."))])?;
     if global.format == Format::Json {
         let tools = toolbox.tools().map(|tool| {
             let descriptor = &tool.descriptor;

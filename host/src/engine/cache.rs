@@ -1,14 +1,14 @@
 //! Compiled components on disk, so that a warm start compiles and describes nothing.
 //!
 //! A file is named after the component's digest and the engine that compiled it, and holds the descriptors and the
-//! compiled code behind a checksum. It is machine code that will be executed: so the directory must be its owner's alone,
-//! and a file that is not whole is compiled again.
+//! compiled code behind a checksum. It is machine code that will be executed: so the directory must be its owner's alone and
+//! out of the tools' reach, and a file that is not whole is compiled again.
 
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::hash::{Hash, Hasher};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use cap_std::fs::{Dir, MetadataExt, PermissionsExt};
@@ -34,6 +34,8 @@ pub(super) enum CacheError {
     Foreign { owner: u32, user: u32 },
     #[error("others may write to it (mode {mode:o}); `chmod go-w` makes it safe")]
     Writable { mode: u32 },
+    #[error("it lies in the workspace `{}`, whose tools could write code there", .0.display())]
+    InWorkspace(PathBuf),
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -45,8 +47,13 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Open `path`, or create it for its owner alone.
-    pub(super) fn open(path: &Path, engine: &wasmtime::Engine) -> Result<Self, CacheError> {
+    /// Open `path`, or create it for its owner alone. Not in one of `workspaces`.
+    pub(super) fn open(
+        path: &Path,
+        workspaces: &[PathBuf],
+        engine: &wasmtime::Engine,
+    ) -> Result<Self, CacheError> {
+        refuse_inside(path, workspaces)?;
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let directory = Dir::open_ambient_dir(path, cap_std::ambient_authority())?;
         // Asked of the open directory, which nobody can exchange any more.
@@ -80,7 +87,8 @@ impl Cache {
         let tools = serde_json::from_slice(tools).ok()?;
         // SAFETY: `deserialize` must be given what `Component::serialize` made, unaltered. `code` was written by `store`
         // below under a name that holds this engine's compatibility hash; its checksum has just been verified against
-        // torn and lost writes; and only this user, who could as well alter this program, can write to the directory.
+        // torn and lost writes; and only this user, who could as well alter this program, can write to the directory, which
+        // lies outside the workspaces.
         let component = unsafe { Component::deserialize(engine, code) }.ok()?;
         Some((component, tools))
     }
@@ -114,6 +122,18 @@ impl Cache {
             self.directory.remove_file(name)?;
         }
         Ok(())
+    }
+}
+
+/// Refuse a directory, there or not, that lies in a workspace. A workspace that is not there holds nothing.
+fn refuse_inside(path: &Path, workspaces: &[PathBuf]) -> Result<(), CacheError> {
+    let path = std::path::absolute(path)?;
+    // What is not there yet will be made where the last directory on the way really is.
+    let place = path.ancestors().find_map(|ancestor| fs::canonicalize(ancestor).ok()).unwrap_or(path);
+    let mut workspaces = workspaces.iter().filter_map(|workspace| fs::canonicalize(workspace).ok());
+    match workspaces.find(|workspace| place.starts_with(workspace)) {
+        Some(workspace) => Err(CacheError::InWorkspace(workspace)),
+        None => Ok(()),
     }
 }
 

@@ -43,8 +43,11 @@ pub use self::types::{
 #[derive(Debug, Clone, Default)]
 pub struct EngineConfig {
     /// Where compiled components are kept; nowhere when none. Created for its owner alone. One that belongs to somebody
-    /// else, or that others may write to, is not used; [`Engine::cache_warning`] says so.
+    /// else, that others may write to, or that lies in one of [`workspaces`](Self::workspaces), is not used;
+    /// [`Engine::cache_warning`] says so.
     pub cache_dir: Option<PathBuf>,
+    /// The directories whose files tools may change: no compiled code is taken from there.
+    pub workspaces: Vec<PathBuf>,
     /// What commands find in their environment.
     pub commands: CommandEnvironment,
 }
@@ -92,7 +95,7 @@ impl Engine {
         start_ticking(&wasm)?;
 
         let mut cache_warning = None;
-        let cache = config.cache_dir.and_then(|path| match Cache::open(&path, &wasm) {
+        let cache = config.cache_dir.and_then(|path| match Cache::open(&path, &config.workspaces, &wasm) {
             Ok(cache) => Some(cache),
             Err(why) => {
                 let path = path.display();

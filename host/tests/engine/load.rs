@@ -113,3 +113,57 @@ fn a_directory_that_others_may_write_to_is_not_used_and_this_is_said() {
     engine.load("shell", component("shell")).unwrap();
     assert!(files(directory.path()).is_empty());
 }
+
+/// A tool that writes files could have put machine code there, for the next start to execute.
+#[test]
+fn a_directory_in_the_workspace_is_neither_used_nor_made_and_this_is_said() {
+    let place = tempfile::tempdir().unwrap();
+    let workspace = place.path().join("workspace");
+    fs::create_dir(&workspace).unwrap();
+    std::os::unix::fs::symlink(&workspace, place.path().join("link")).unwrap();
+    for inside in ["workspace", "workspace/cache/deed", "link", "link/cache/deed", "other/../workspace"] {
+        fs::create_dir_all(place.path().join("other")).unwrap();
+        let engine = Engine::new(EngineConfig {
+            cache_dir: Some(place.path().join(inside)),
+            workspaces: vec![place.path().to_owned().join("gone"), workspace.clone()],
+            ..EngineConfig::default()
+        });
+        let warning = engine.unwrap().cache_warning().unwrap();
+        assert!(warning.contains("workspace"), "{inside}: {warning}");
+        assert!(files(&workspace).is_empty(), "{inside}");
+    }
+    let engine = Engine::new(EngineConfig {
+        cache_dir: Some(place.path().join("workspace-2")),
+        workspaces: vec![workspace],
+        ..EngineConfig::default()
+    });
+    assert_eq!(engine.unwrap().cache_warning(), None);
+}
+
+/// Each command that runs tools tells the engine which workspaces they reach.
+#[test]
+fn no_command_keeps_code_in_its_workspace() {
+    let place = tempfile::tempdir().unwrap();
+    let workspace = place.path().join("workspace");
+    fs::create_dir(&workspace).unwrap();
+    let deed = |cache: &Path, args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_deed"));
+        command.current_dir(place.path()).env("XDG_CACHE_HOME", cache).args(["--journal", "journal", "-v"]);
+        let output = command.args(args).output().unwrap();
+        (output.status, String::from_utf8(output.stderr).unwrap())
+    };
+    let call = ["--workspace", "workspace", "call", "write_file", r#"{"path":"a.txt","content":"x"}"#];
+    let beside = place.path().join("cache");
+    let (status, errors) = deed(&beside, &[&call[..], &["--kill-at", "2:after_intent"]].concat());
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{errors}");
+    assert!(beside.join("deed").exists(), "the cache was not used at all");
+
+    let inside = workspace.join("cache");
+    for args in [&["resume"][..], &call, &["--workspace", "workspace", "tools"]] {
+        let (status, errors) = deed(&inside, args);
+        assert!(status.success(), "{args:?}: {errors}");
+        assert!(errors.contains("it lies in the workspace"), "{args:?}: {errors}");
+        assert!(!inside.exists(), "{args:?}");
+    }
+    assert!(workspace.join("a.txt").exists());
+}
