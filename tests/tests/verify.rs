@@ -9,7 +9,7 @@ use std::{fs, path::Path};
 
 use deed_journal::StepKind;
 use deed_tests::{
-    Kill, Outcome, Point, RunRow, Sandbox,
+    Ending, Kill, Outcome, Point, RunRow, Sandbox,
     made::{append, commit, create, end, made_run, open_journal, settled_step},
 };
 use serde_json::{Value, json};
@@ -87,7 +87,7 @@ fn a_clean_journal_verifies_and_is_not_touched() {
 fn a_journal_that_was_killed_verifies_without_being_repaired() {
     let sandbox = Sandbox::of("same-line");
     let killed = sandbox.run(Some(Kill::new(4, Point::AfterCommit))).run();
-    assert_eq!(killed.ending, deed_tests::Ending::KILLED, "{killed}");
+    assert_eq!(killed.ending, Ending::KILLED, "{killed}");
     let before = fs::read(sandbox.journal()).unwrap();
     let report: Value = verify(&sandbox).expect_code(0).json();
     assert_eq!((&report["runs"], &report["damage"]), (&json!(1), &json!([])));
@@ -175,4 +175,47 @@ fn a_journal_in_use_is_not_verified() {
     assert!(refused.stderr.contains(&format!("in use by process {}", std::process::id())), "{refused}");
     drop(journal);
     let _ = verify(&sandbox).expect_code(0);
+}
+
+/// How many bits are flipped, one at a time, spread over the whole file.
+const FLIPS: usize = 600;
+
+#[test]
+fn a20_a_bit_flipped_anywhere_gives_what_was_there_or_an_error_and_never_anything_else() {
+    let sandbox = sandbox();
+    let whole = fs::read(sandbox.journal()).unwrap();
+    let copy = sandbox.root().join("flipped.redb");
+    let read = |journal: &Path| {
+        let steps = sandbox.deed_on(journal, ["steps", &id(4)]).run();
+        let transcript = sandbox.deed_on(journal, ["transcript", &id(4)]).run();
+        [steps, transcript]
+    };
+    let reference = read(&sandbox.journal()).map(|outcome| outcome.expect_code(0).stdout);
+    let (mut same, mut refused) = (0, 0);
+    for number in 0..FLIPS {
+        // Every place is met once; the bit within it differs.
+        let at = number * (whole.len() / FLIPS) + (number * 97) % (whole.len() / FLIPS);
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (number % 8);
+        fs::write(&copy, &bytes).unwrap();
+        for (outcome, expected) in read(&copy).into_iter().zip(&reference) {
+            match outcome.ending {
+                Ending::Exit(0) => {
+                    assert_eq!(outcome.stdout, *expected, "byte {at}: something else was served");
+                    same += 1;
+                }
+                Ending::Exit(1 | 2 | 6)
+                    if outcome.stderr.contains("error: ") && outcome.stdout.is_empty() =>
+                {
+                    refused += 1
+                }
+                _ => panic!("byte {at}: {outcome}"),
+            }
+        }
+        let _ = fs::remove_file(&copy);
+        let _ = fs::remove_file(sandbox.root().join("flipped.redb.owner"));
+        let _ = fs::remove_file(sandbox.root().join("flipped.redb.marks"));
+    }
+    println!("{FLIPS} flips: {same} answers unharmed, {refused} refused");
+    assert!(same > 0 && refused > 0);
 }
