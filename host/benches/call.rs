@@ -67,5 +67,30 @@ fn calls(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, calls);
+/// A warm `deed call` of one pure tool, the whole process: start, plugins from the cache, journal opened, written and
+/// closed.
+fn process(criterion: &mut Criterion) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let workspace = dir.path().join("workspace");
+    std::fs::create_dir(&workspace).expect("a fresh directory");
+    std::fs::write(workspace.join("a.txt"), "alpha\n").expect("a fresh file");
+    let call = || {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_deed"))
+            .args(["call", "read_file", r#"{"path":"a.txt"}"#, "--workspace"])
+            .arg(&workspace)
+            .arg("--journal")
+            .arg(dir.path().join("journal.redb"))
+            .env("XDG_CACHE_HOME", dir.path().join("cache"))
+            .output()
+            .expect("the binary starts");
+        assert!(output.status.success(), "{output:?}");
+    };
+    call();
+    let mut group = criterion.benchmark_group("process");
+    group.sample_size(30);
+    group.bench_function("deed_call_read_file", |bencher| bencher.iter(call));
+    group.finish();
+}
+
+criterion_group!(benches, calls, process);
 criterion_main!(benches);
