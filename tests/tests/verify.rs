@@ -207,7 +207,7 @@ fn a20_a_bit_flipped_anywhere_gives_what_was_there_or_an_error_and_never_anythin
                 Ending::Exit(1 | 2 | 6)
                     if outcome.stderr.contains("error: ") && outcome.stdout.is_empty() =>
                 {
-                    refused += 1
+                    refused += 1;
                 }
                 _ => panic!("byte {at}: {outcome}"),
             }
