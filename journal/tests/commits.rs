@@ -293,7 +293,7 @@ fn of_a_newer_schema(key: &[u8], json: &str) -> Vec<u8> {
 #[test]
 fn a22_a_record_or_a_store_of_a_newer_schema_is_refused_untouched() {
     use deed_journal::ReadError;
-    use deed_journal::test_support::{MemoryStore, Snapshot, Storage};
+    use deed_journal::test_support::{MemoryStore, Storage};
 
     let store = MemoryStore::new();
     let open = || {

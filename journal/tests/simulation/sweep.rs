@@ -226,10 +226,10 @@ fn a_crash_while_the_store_is_created_leaves_something_that_opens() {
 fn each_image(
     recording: &Recording,
     boundaries: std::ops::RangeInclusive<usize>,
-    seed: u64,
+    random: u64,
     mut each: impl FnMut(&State, &[u8]) -> Result<(), String>,
 ) -> usize {
-    let (mut random, mut seen) = (Seeded::new(seed), HashSet::new());
+    let (mut random, mut seen) = (Seeded::new(random), HashSet::new());
     for crash in recording.crashes().filter(|crash| boundaries.contains(&crash.at)) {
         for kind in ImageKind::ALL {
             for _ in 0..DRAWS {
