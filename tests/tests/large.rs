@@ -1,7 +1,5 @@
 //! Arguments that are too large are refused by name before anything runs, and the run goes on.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use deed_tests::{Envelope, Message, Sandbox};
 use serde_json::json;
 
