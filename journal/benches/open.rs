@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, BenchmarkId, Criterion};
 use deed_journal::{
-    Digest, Durability, EffectClass, Entropy, Idle, Journal, MessageBody, Op, Options, Outcome, Planned,
-    Position, Role, Run, RunId, RunStatus, SessionId, SettledBy, StepEvent, StepKind, StepResult,
+    Durability, EffectClass, Entropy, Idle, Journal, MessageBody, Op, Options, Outcome, Planned, Position,
+    Role, Run, RunId, RunStatus, SessionId, SettledBy, StepEvent, StepKind, StepResult,
 };
 use serde_json::json;
 
@@ -37,18 +37,7 @@ fn open(path: &Path) -> Journal {
 
 fn step(seq: u64) -> [Op; 2] {
     let args = json!({ "path": format!("file-{seq}.txt") });
-    let planned = Planned {
-        kind: StepKind::ToolCall,
-        name: "read_file".to_owned(),
-        effect: EffectClass::Pure,
-        contained: false,
-        component: None,
-        args_digest: Digest::of_json(&args),
-        args,
-        call: None,
-        refused: None,
-        planned_ms: 0,
-    };
+    let planned = Planned::new(StepKind::ToolCall, "read_file", EffectClass::Pure, args, 0);
     let outcome = Outcome {
         attempt: 1,
         result: StepResult::Completed { value: json!({ "text": "x".repeat(100) }) },

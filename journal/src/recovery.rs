@@ -54,21 +54,12 @@ impl Recovery {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::Digest;
     use crate::step::{Intent, Outcome, Planned, SettledBy, StepEvent, StepResult, Unsettled};
 
     fn step(effect: EffectClass, contained: bool, events: &[StepEvent]) -> Step {
         let planned = Planned {
-            kind: StepKind::ToolCall,
-            name: "tool".into(),
-            effect,
             contained,
-            component: None,
-            args_digest: Digest::of(b"{}"),
-            args: serde_json::json!({}),
-            call: None,
-            refused: None,
-            planned_ms: 0,
+            ..Planned::new(StepKind::ToolCall, "tool", effect, serde_json::json!({}), 0)
         };
         let mut step = Step::new(1, planned);
         for event in events {

@@ -110,6 +110,30 @@ pub struct Planned {
     pub planned_ms: u64,
 }
 
+impl Planned {
+    /// A plan of a step that has no component, is not contained, answers no call and is not refused.
+    pub fn new(
+        kind: StepKind,
+        name: impl Into<String>,
+        effect: EffectClass,
+        args: Value,
+        planned_ms: u64,
+    ) -> Self {
+        Self {
+            kind,
+            name: name.into(),
+            effect,
+            contained: false,
+            component: None,
+            args_digest: Digest::of_json(&args),
+            args,
+            call: None,
+            refused: None,
+            planned_ms,
+        }
+    }
+}
+
 /// A step is about to execute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {

@@ -47,18 +47,7 @@ pub fn append(journal: &Journal, session: SessionId, texts: &[&str]) -> Op {
 
 /// A pure step, planned and settled.
 pub fn settled_step(run: RunId, seq: u64, kind: StepKind, name: &str, args: Value) -> [Op; 2] {
-    let planned = Planned {
-        kind,
-        name: name.to_owned(),
-        effect: EffectClass::Pure,
-        contained: false,
-        component: None,
-        args_digest: Digest::of_json(&args),
-        args,
-        call: None,
-        refused: None,
-        planned_ms: 0,
-    };
+    let planned = Planned::new(kind, name, EffectClass::Pure, args, 0);
     let outcome = Outcome {
         attempt: 1,
         result: StepResult::Completed { value: json!({ "content": [{ "type": "text", "text": "done" }] }) },

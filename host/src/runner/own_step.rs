@@ -19,19 +19,7 @@ pub(super) struct OwnStep {
 
 impl OwnStep {
     pub(super) fn plan(&self, planned_ms: u64) -> Planned {
-        let args = json!({});
-        Planned {
-            kind: self.kind,
-            name: self.name.to_owned(),
-            effect: self.effect,
-            contained: false,
-            component: None,
-            args_digest: Digest::of_json(&args),
-            args,
-            call: None,
-            refused: None,
-            planned_ms,
-        }
+        Planned::new(self.kind, self.name, self.effect, json!({}), planned_ms)
     }
 }
 

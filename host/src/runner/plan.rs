@@ -130,17 +130,7 @@ fn approval(planned: &Planned) -> Question {
     }
 }
 
+/// A plan of what touches nothing, until more is known of it.
 fn own(kind: StepKind, name: &str, args: Value, planned_ms: u64) -> Planned {
-    Planned {
-        kind,
-        name: name.to_owned(),
-        effect: EffectClass::Pure,
-        contained: false,
-        component: None,
-        args_digest: Digest::of_json(&args),
-        args,
-        call: None,
-        refused: None,
-        planned_ms,
-    }
+    Planned::new(kind, name, EffectClass::Pure, args, planned_ms)
 }

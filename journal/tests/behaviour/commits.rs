@@ -1,26 +1,13 @@
 //! Commits: what is refused, what it costs, and what is left after a handle is gone.
 
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::support::{open_in, options, run};
 use deed_journal::{
-    Answer, Asked, CommitError, Digest, Durability, EffectClass, Entropy, Idle, Intent, Journal, Op,
-    OpenError, Options, Outcome, Planned, Reader, Run, RunId, RunStatus, SessionId, SettledBy, StepEvent,
-    StepKind, StepResult, StepStatus, WaitId, WaitKind,
+    Answer, Asked, CommitError, Durability, EffectClass, Intent, Journal, Op, OpenError, Outcome, Planned,
+    Reader, Run, RunStatus, SettledBy, StepEvent, StepKind, StepResult, StepStatus, WaitId, WaitKind,
 };
 use serde_json::json;
-
-/// Every identifier is different, and the same in every test run.
-struct Counter(AtomicU64);
-
-impl Entropy for Counter {
-    fn fill(&self, bytes: &mut [u8]) {
-        bytes.fill(0);
-        bytes[..8].copy_from_slice(&self.0.fetch_add(1, Ordering::Relaxed).to_be_bytes());
-    }
-}
 
 struct Fixture {
     dir: tempfile::TempDir,
@@ -36,19 +23,8 @@ impl Fixture {
     }
 
     fn open(&self) -> Journal {
-        let entropy = Arc::new(Counter(1.into()));
-        Journal::open(&self.path(), Options { entropy, boot: None, idle: Idle::Never }).unwrap()
+        open_in(self.dir.path())
     }
-}
-
-fn run(byte: u8) -> Run {
-    Run::new(
-        RunId::from_bytes([byte; 16]),
-        SessionId::from_bytes([byte; 16]),
-        [byte; 16],
-        "test",
-        u64::from(byte),
-    )
 }
 
 fn create(run: &Run) -> Op {
@@ -56,18 +32,7 @@ fn create(run: &Run) -> Op {
 }
 
 fn planned() -> StepEvent {
-    StepEvent::Planned(Planned {
-        kind: StepKind::ToolCall,
-        name: "tool".into(),
-        effect: EffectClass::NonIdempotent,
-        contained: false,
-        component: None,
-        args_digest: Digest::of(b"{}"),
-        args: json!({}),
-        call: None,
-        refused: None,
-        planned_ms: 0,
-    })
+    StepEvent::Planned(Planned::new(StepKind::ToolCall, "tool", EffectClass::NonIdempotent, json!({}), 0))
 }
 
 fn intent(attempt: u32) -> StepEvent {
@@ -220,8 +185,7 @@ fn a_commit_refused_in_a_group_does_not_touch_the_others() {
 fn one_owner_at_a_time_and_it_is_named() {
     let fixture = Fixture::new();
     let journal = fixture.open();
-    let entropy = Arc::new(Counter(1.into()));
-    let second = Journal::open(&fixture.path(), Options { entropy, boot: None, idle: Idle::Never });
+    let second = Journal::open(&fixture.path(), options());
     let Err(OpenError::InUse { pid, .. }) = second else { panic!("two owners") };
     assert_eq!(pid, Some(std::process::id()));
     let Err(OpenError::InUse { pid, .. }) = Reader::open(&fixture.path()) else {
@@ -253,8 +217,7 @@ fn a02_reading_a_closed_journal_leaves_it_byte_for_byte() {
 fn a_file_that_is_no_journal_is_refused_and_nothing_is_written_beside_it() {
     let fixture = Fixture::new();
     std::fs::write(fixture.path(), "dear diary\n").unwrap();
-    let entropy = Arc::new(Counter(1.into()));
-    let opened = Journal::open(&fixture.path(), Options { entropy, boot: None, idle: Idle::Never });
+    let opened = Journal::open(&fixture.path(), options());
     assert!(matches!(opened, Err(OpenError::NotAJournal(_))));
     assert!(matches!(Reader::open(&fixture.path()), Err(OpenError::NotAJournal(_))));
     assert_eq!(std::fs::read_dir(fixture.dir.path()).unwrap().count(), 1);
@@ -267,8 +230,7 @@ fn a06_an_emptied_journal_is_not_taken_for_a_new_one() {
     let store = fixture.open().store();
     for left in [0, 4096] {
         std::fs::write(fixture.path(), vec![0; left]).unwrap();
-        let entropy = Arc::new(Counter(1.into()));
-        let opened = Journal::open(&fixture.path(), Options { entropy, boot: None, idle: Idle::Never });
+        let opened = Journal::open(&fixture.path(), options());
         let Err(error @ OpenError::Emptied { .. }) = opened else {
             panic!("{left} bytes were taken for a new journal")
         };
@@ -296,10 +258,7 @@ fn a22_a_record_or_a_store_of_a_newer_schema_is_refused_untouched() {
     use deed_journal::test_support::{MemoryStore, Storage};
 
     let store = MemoryStore::new();
-    let open = || {
-        let options = Options { entropy: Arc::new(Counter(1.into())), boot: None, idle: Idle::Never };
-        Journal::open_storage(Arc::new(store.reopen()), options)
-    };
+    let open = || Journal::open_storage(Arc::new(store.reopen()), options());
     let (ours, theirs) = (run(1), run(2));
     open().unwrap().commit(vec![create(&ours), create(&theirs)], Durability::Durable).unwrap();
     let put = |key: &[u8], value: &[u8]| {

@@ -1,36 +1,23 @@
 //! A store that the first released format wrote opens for ever.
 //!
-//! `DEED_WRITE_FIXTURE=PATH` writes the store anew, for a new version to be kept beside the old one. A fixture that was
+//! `DEED_WRITE_FIXTURE=PATH cargo test -p deed-journal write_the_fixture` writes the store anew, for a new version to be kept beside the old one. A fixture that was
 //! released is never written again.
 
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::support::options;
 use deed_journal::{
-    Answer, Asked, Criterion, Digest, Durability, EffectClass, EffectState, Entropy, Idle, Intent, Journal,
-    MessageBody, Op, Options, Outcome, Planned, Position, Reader, Receipt, RewriteKind, Role, Run, RunId,
-    RunKind, RunStatus, SessionId, SettledBy, StepError, StepEvent, StepKind, StepResult, StepStatus,
-    ToolCall, ToolResult, Turn, Unsettled, Usage, WaitId, WaitKind,
+    Answer, Asked, Criterion, Digest, Durability, EffectClass, EffectState, Intent, Journal, MessageBody, Op,
+    Outcome, Planned, Position, Reader, Receipt, RewriteKind, Role, Run, RunId, RunKind, RunStatus,
+    SessionId, SettledBy, StepError, StepEvent, StepKind, StepResult, StepStatus, ToolCall, ToolResult, Turn,
+    Unsettled, Usage, WaitId, WaitKind,
 };
 use serde_json::json;
 
 const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/format-1.redb");
 
-struct Counter(AtomicU64);
-
-impl Entropy for Counter {
-    fn fill(&self, bytes: &mut [u8]) {
-        bytes.fill(0);
-        bytes[..8].copy_from_slice(&self.0.fetch_add(1, Ordering::Relaxed).to_be_bytes());
-    }
-}
-
 fn open(path: &Path) -> Journal {
-    let options = Options { entropy: Arc::new(Counter(1.into())), boot: None, idle: Idle::Never };
-    Journal::open(path, options).unwrap()
+    Journal::open(path, options()).unwrap()
 }
 
 fn id(byte: u8) -> RunId {

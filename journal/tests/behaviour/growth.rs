@@ -1,40 +1,12 @@
 //! Growth and damage: large values, retention, recovery of turns, and what `verify` finds.
 
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use crate::support::{open_in, run};
 use deed_journal::{
-    CALL_KEY_MS, CommitError, Digest, Durability, EffectClass, Entropy, Idle, Journal, MessageBody, Op,
-    Options, Planned, PrunePolicy, RecoveryAction, RewriteKind, Role, Run, RunId, RunStatus, SessionId,
-    StepEvent, StepKind, TailPolicy, Turn,
+    CALL_KEY_MS, CommitError, Digest, Durability, EffectClass, Journal, MessageBody, Op, Planned,
+    PrunePolicy, RecoveryAction, RewriteKind, Role, Run, RunId, RunStatus, SessionId, StepEvent, StepKind,
+    TailPolicy, Turn,
 };
 use serde_json::{Value, json};
-
-struct Counter(AtomicU64);
-
-impl Entropy for Counter {
-    fn fill(&self, bytes: &mut [u8]) {
-        bytes.fill(0);
-        bytes[..8].copy_from_slice(&self.0.fetch_add(1, Ordering::Relaxed).to_be_bytes());
-    }
-}
-
-fn open(dir: &tempfile::TempDir) -> Journal {
-    let options = Options { entropy: Arc::new(Counter(1.into())), boot: None, idle: Idle::Never };
-    Journal::open(&dir.path().join("journal.redb"), options).unwrap()
-}
-
-fn run(byte: u8) -> Run {
-    Run::new(
-        RunId::from_bytes([byte; 16]),
-        SessionId::from_bytes([byte; 16]),
-        [byte; 16],
-        "test",
-        u64::from(byte),
-    )
-}
 
 fn create(run: &Run) -> Op {
     Op::CreateRun { run: Box::new(run.clone()), source: json!({ "calls": [] }) }
@@ -45,18 +17,7 @@ fn end(run: &Run, at_ms: u64) -> Op {
 }
 
 fn plan(run: &Run, seq: u64, args: Value) -> Op {
-    let planned = Planned {
-        kind: StepKind::ToolCall,
-        name: "tool".into(),
-        effect: EffectClass::Pure,
-        contained: false,
-        component: None,
-        args_digest: Digest::of_json(&args),
-        args,
-        call: None,
-        refused: None,
-        planned_ms: 0,
-    };
+    let planned = Planned::new(StepKind::ToolCall, "tool", EffectClass::Pure, args, 0);
     Op::Step { run: run.id, seq, event: StepEvent::Planned(planned) }
 }
 
@@ -71,7 +32,7 @@ fn damage(journal: &Journal) -> Vec<String> {
 #[test]
 fn a_large_value_is_stored_once_and_goes_with_its_last_reference() {
     let dir = tempfile::tempdir().unwrap();
-    let journal = open(&dir);
+    let journal = open_in(dir.path());
     let large = json!({ "content": "x".repeat(1 << 20) });
     let (first, second) = (run(1), run(2));
     for run in [&first, &second] {
@@ -95,7 +56,7 @@ fn a_large_value_is_stored_once_and_goes_with_its_last_reference() {
 #[test]
 fn a_value_beyond_the_limit_is_refused_and_nothing_is_written() {
     let dir = tempfile::tempdir().unwrap();
-    let journal = open(&dir);
+    let journal = open_in(dir.path());
     let run = run(1);
     commit(&journal, vec![create(&run)]);
     let before = journal.read().io_counts();
@@ -110,7 +71,7 @@ fn a_value_beyond_the_limit_is_refused_and_nothing_is_written() {
 #[test]
 fn c08_a_removed_run_is_gone_whole_and_nothing_of_it_shows_under_a_new_one() {
     let dir = tempfile::tempdir().unwrap();
-    let journal = open(&dir);
+    let journal = open_in(dir.path());
     let old = run(1);
     commit(
         &journal,
@@ -134,7 +95,7 @@ fn c08_a_removed_run_is_gone_whole_and_nothing_of_it_shows_under_a_new_one() {
     assert_eq!(journal.prune(policy, 20).unwrap(), [], "an unfinished run stays");
     drop(journal);
 
-    let journal = open(&dir);
+    let journal = open_in(dir.path());
     assert_eq!(journal.read().runs().unwrap().items.len(), 1);
     commit(&journal, vec![create(&old)]);
     assert_eq!(journal.read().steps(old.id).unwrap(), [], "no stale step under the new run");
@@ -150,7 +111,7 @@ fn journal_base() -> deed_journal::Base {
 #[test]
 fn retention_goes_by_age_and_by_count_and_spares_call_keys() {
     let dir = tempfile::tempdir().unwrap();
-    let journal = open(&dir);
+    let journal = open_in(dir.path());
     for byte in 1..=4 {
         let keyed = (byte == 1).then(|| Digest::of(b"mine"));
         let run = Run { call_key: keyed, ..run(byte) };
@@ -171,7 +132,7 @@ fn retention_goes_by_age_and_by_count_and_spares_call_keys() {
 fn a16_a_turn_cut_short_is_kept_or_stripped_as_the_policy_says_and_the_plan_is_what_happens() {
     for policy in [TailPolicy::Keep, TailPolicy::KeepAndWarn, TailPolicy::Strip] {
         let dir = tempfile::tempdir().unwrap();
-        let journal = open(&dir);
+        let journal = open_in(dir.path());
         let session = SessionId::from_bytes([9; 16]);
         let append = |text: &str| {
             let base = journal.read().session(session).unwrap().unwrap().base();
@@ -186,7 +147,7 @@ fn a16_a_turn_cut_short_is_kept_or_stripped_as_the_policy_says_and_the_plan_is_w
         append("partial");
         drop(journal);
 
-        let journal = open(&dir);
+        let journal = open_in(dir.path());
         let plan = journal.recovery_plan(policy).unwrap();
         let expected = match policy {
             TailPolicy::Keep => RecoveryAction::Keep { messages: 1, warn: false },
@@ -211,7 +172,7 @@ fn a16_a_turn_cut_short_is_kept_or_stripped_as_the_policy_says_and_the_plan_is_w
 #[test]
 fn a_turn_of_an_unfinished_run_is_left_to_it() {
     let dir = tempfile::tempdir().unwrap();
-    let journal = open(&dir);
+    let journal = open_in(dir.path());
     let run = run(1);
     let turn = Turn { id: "t".into(), base: journal_base(), begun_ms: 0 };
     commit(&journal, vec![create(&run), Op::BeginTurn { session: run.session, turn }]);

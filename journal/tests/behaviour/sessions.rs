@@ -1,23 +1,12 @@
 //! Sessions: appends and rewrites by base, typed conflicts, heads, turns in flight.
 
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::support::{open_in, options};
 use deed_journal::{
-    Base, CommitError, ConflictKind, Durability, Entropy, Idle, Journal, MessageBody, Op, Options,
-    RewriteKind, Role, Session, SessionId, SnapshotConflict, Turn,
+    Base, CommitError, ConflictKind, Durability, Journal, MessageBody, Op, RewriteKind, Role, Session,
+    SessionId, SnapshotConflict, Turn,
 };
-
-struct Counter(AtomicU64);
-
-impl Entropy for Counter {
-    fn fill(&self, bytes: &mut [u8]) {
-        bytes.fill(0);
-        bytes[..8].copy_from_slice(&self.0.fetch_add(1, Ordering::Relaxed).to_be_bytes());
-    }
-}
 
 const SESSION: SessionId = SessionId::from_bytes([1; 16]);
 
@@ -36,8 +25,7 @@ impl Store {
 
     fn reopen(&mut self) {
         self.journal = None;
-        let options = Options { entropy: Arc::new(Counter(1.into())), boot: None, idle: Idle::Never };
-        self.journal = Some(Journal::open(&self.dir.path().join("journal.redb"), options).unwrap());
+        self.journal = Some(open_in(self.dir.path()));
     }
 
     fn journal(&self) -> &Journal {
@@ -220,10 +208,7 @@ fn a18_a_handle_that_lost_the_store_is_fenced_and_changes_nothing() {
     use deed_journal::test_support::MemoryStore;
 
     let store = MemoryStore::new();
-    let open = || {
-        let options = Options { entropy: Arc::new(Counter(1.into())), boot: None, idle: Idle::Never };
-        Journal::open_storage(Arc::new(store.reopen()), options).unwrap()
-    };
+    let open = || Journal::open_storage(Arc::new(store.reopen()), options()).unwrap();
     let old = open();
     old.commit(vec![Op::CreateSession { session: SESSION, created_ms: 0 }], Durability::Durable).unwrap();
     let base = old.read().session(SESSION).unwrap().unwrap().base();
