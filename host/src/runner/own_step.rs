@@ -1,7 +1,7 @@
 //! Steps that are the host's own work: setup, policy, clock readings, model calls.
 
 use deed_journal::{
-    Digest, EffectClass, Intent, Outcome, Planned, Recovery, SettledBy, Step, StepEvent, StepKind, StepResult,
+    EffectClass, Intent, Outcome, Planned, Recovery, SettledBy, Step, StepEvent, StepKind, StepResult,
 };
 use serde_json::{Value, json};
 

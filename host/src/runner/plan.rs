@@ -1,8 +1,6 @@
 //! Planning a batch: every call gets its number, its class and its decision before the first one executes.
 
-use deed_journal::{
-    Digest, EffectClass, EffectState, Planned, Step, StepError, StepEvent, StepKind, WaitKind,
-};
+use deed_journal::{EffectClass, EffectState, Planned, Step, StepError, StepEvent, StepKind, WaitKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
