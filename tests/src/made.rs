@@ -4,8 +4,8 @@ use std::{path::Path, sync::Arc};
 
 use deed::sources::SeededEntropy;
 use deed_journal::{
-    Base, Digest, Durability, EffectClass, Idle, Journal, MessageBody, Op, Options, Outcome, Planned, Role,
-    Run, RunId, RunStatus, SessionId, SettledBy, StepEvent, StepKind, StepResult,
+    Base, Durability, EffectClass, Idle, Journal, MessageBody, Op, Options, Outcome, Planned, Role, Run,
+    RunId, RunStatus, SessionId, SettledBy, StepEvent, StepKind, StepResult,
 };
 use serde_json::{Value, json};
 
