@@ -6,7 +6,10 @@
 
 use std::sync::LazyLock;
 
-use deed_tests::{Kill, Passage, Point, Section, Snapshot, Trial, never_asked, reference, says_yes, trial};
+use deed_tests::{
+    Envelope, Kill, Passage, Point, Sandbox, Section, Snapshot, Trial, never_asked, reference, says_yes,
+    trial,
+};
 
 static REFERENCE: LazyLock<(Passage, Snapshot)> =
     LazyLock::new(|| reference("fix-add", &says_yes).unwrap_or_else(|error| panic!("{error}")));
@@ -162,4 +165,20 @@ fn control_a_run_that_differs_is_told_apart() {
         assert!(other.compare_section(reference, section).is_err(), "{section:?} was taken for equal");
     }
     other.compare_section(reference, Section::Shape).unwrap();
+}
+
+/// The story: a kill while HEAD moved left git's lock; the next process recorded that there is no branch, and the run
+/// committed to the owner's.
+#[test]
+fn a_locked_head_stops_the_run_until_the_lock_is_gone() {
+    let sandbox = Sandbox::of("fix-add");
+    let lock = sandbox.workspace().join(".git/HEAD.lock");
+    std::fs::write(&lock, "").unwrap();
+    let stopped = sandbox.run(None).run().expect_code(1);
+    assert!(stopped.stderr.contains("deed resume") && stopped.stderr.contains("branch `deed/"), "{stopped}");
+    std::fs::remove_file(&lock).unwrap();
+    let waiting: Envelope = sandbox.resume(None).run().expect_code(4).json();
+    assert_eq!(sandbox.repository().branch().unwrap(), format!("deed/{}", &waiting.run[..8]));
+    sandbox.answer(&waiting.waits[0].wait, "yes").unwrap();
+    let _ = sandbox.resume(None).run().expect_code(0);
 }

@@ -128,6 +128,19 @@ pub enum RunError {
         /// The system's words.
         source: std::io::Error,
     },
+    /// The repository could not be put on the run's branch.
+    #[error(
+        "failed to put the workspace on branch `{branch}`: {reason}; set that right, then `deed resume {run}`",
+        run = run.short()
+    )]
+    Branch {
+        /// The run.
+        run: RunId,
+        /// The branch.
+        branch: String,
+        /// In git's words.
+        reason: String,
+    },
     /// It was asked to stop. Everything until then is recorded.
     #[error("run {run} was stopped before its next step; `deed resume {run}` takes it on", run = .0.short())]
     Stopped(RunId),

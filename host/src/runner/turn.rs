@@ -30,11 +30,13 @@ impl Runner<'_> {
             let branch = format!("deed/{}", self.run.id.short());
             self.own_step(&GIT_BRANCH, |runner| {
                 let Some(directory) = runner.workspace() else { return Ok(json!({ "branch": branch })) };
-                match workspace::enter_branch(&directory, &branch) {
-                    Ok(()) => Ok(json!({ "branch": branch })),
-                    // The run goes on where HEAD is; the record says why there is no branch.
-                    Err(error) => Ok(json!({ "branch": null, "error": error.to_string() })),
-                }
+                // Without its branch the run would commit to one that is not its own.
+                workspace::enter_branch(&directory, &branch).map_err(|error| RunError::Branch {
+                    run: runner.run.id,
+                    branch: branch.clone(),
+                    reason: error.to_string(),
+                })?;
+                Ok(json!({ "branch": branch }))
             })?;
             self.reached(GIT_BRANCH.seq, Boundary::AfterCommit)?;
             seq = GIT_BRANCH.seq + 1;
