@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::fs;
 use std::sync::LazyLock;
 
 use deed_tests::{
@@ -157,9 +158,9 @@ fn b21_finish_after_commit() {
 fn control_a_run_that_differs_is_told_apart() {
     let (_, reference) = &*REFERENCE;
     let says_no = |_: &deed_tests::Wait| Ok("no");
-    let sandbox = deed_tests::Sandbox::of("fix-add");
+    let sandbox = Sandbox::of("fix-add");
     let passage = sandbox.run_to_end(None, &says_no).unwrap();
-    std::fs::write(sandbox.workspace().join("a.txt"), "omega\n").unwrap();
+    fs::write(sandbox.workspace().join("a.txt"), "omega\n").unwrap();
     let other = Snapshot::take(&sandbox, &passage).unwrap();
     for section in [Section::Transcript, Section::Files, Section::Status] {
         assert!(other.compare_section(reference, section).is_err(), "{section:?} was taken for equal");
@@ -173,10 +174,10 @@ fn control_a_run_that_differs_is_told_apart() {
 fn a_locked_head_stops_the_run_until_the_lock_is_gone() {
     let sandbox = Sandbox::of("fix-add");
     let lock = sandbox.workspace().join(".git/HEAD.lock");
-    std::fs::write(&lock, "").unwrap();
+    fs::write(&lock, "").unwrap();
     let stopped = sandbox.run(None).run().expect_code(1);
     assert!(stopped.stderr.contains("deed resume") && stopped.stderr.contains("branch `deed/"), "{stopped}");
-    std::fs::remove_file(&lock).unwrap();
+    fs::remove_file(&lock).unwrap();
     let waiting: Envelope = sandbox.resume(None).run().expect_code(4).json();
     assert_eq!(sandbox.repository().branch().unwrap(), format!("deed/{}", &waiting.run[..8]));
     sandbox.answer(&waiting.waits[0].wait, "yes").unwrap();
