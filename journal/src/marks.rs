@@ -225,81 +225,95 @@ mod tests {
         }
     }
 
+    const RUN: RunId = RunId::from_bytes([5; 16]);
+    const BOOT: BootId = BootId([9; 16]);
+
+    struct Fixture {
+        dir: tempfile::TempDir,
+        entropy: Count,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            Self { dir: tempfile::tempdir().unwrap(), entropy: Count(1.into()) }
+        }
+
+        fn path(&self) -> PathBuf {
+            self.dir.path().join("marks")
+        }
+
+        fn open(&self, boot: BootId) -> Marks {
+            Marks::open(&self.path(), boot, &self.entropy).unwrap()
+        }
+
+        fn place(&self, marks: &Marks) -> MarkPlace {
+            marks.place(&self.entropy).unwrap()
+        }
+    }
+
     #[test]
     fn absence_proves_only_in_the_same_boot_and_the_same_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("marks");
-        let entropy = Count(1.into());
-        let run = RunId::from_bytes([5; 16]);
-        let boot = BootId([9; 16]);
-        let marks = Marks::open(&path, boot, &entropy).unwrap();
-        let place = Some(marks.place(&entropy).unwrap());
-        marks.mark(run, 1, 1).unwrap();
+        let fixture = Fixture::new();
+        let marks = fixture.open(BOOT);
+        let place = Some(fixture.place(&marks));
+        marks.mark(RUN, 1, 1).unwrap();
         drop(marks);
 
-        let marks = Marks::open(&path, boot, &entropy).unwrap();
-        assert_eq!(marks.started(run, 1, 1, place), Started::Yes);
-        assert_eq!(marks.started(run, 2, 1, place), Started::No);
-        assert_eq!(marks.started(run, 1, 2, place), Started::No);
-        assert_eq!(marks.started(run, 2, 1, None), Started::Unknown);
+        let marks = fixture.open(BOOT);
+        assert_eq!(marks.started(RUN, 1, 1, place), Started::Yes);
+        assert_eq!(marks.started(RUN, 2, 1, place), Started::No);
+        assert_eq!(marks.started(RUN, 1, 2, place), Started::No);
+        assert_eq!(marks.started(RUN, 2, 1, None), Started::Unknown);
         drop(marks);
 
-        let other = Marks::open(&path, BootId([8; 16]), &entropy).unwrap();
-        assert_eq!(other.started(run, 2, 1, place), Started::Unknown, "another boot");
+        let other = fixture.open(BootId([8; 16]));
+        assert_eq!(other.started(RUN, 2, 1, place), Started::Unknown, "another boot");
         drop(other);
 
-        std::fs::remove_file(&path).unwrap();
-        let lost = Marks::open(&path, boot, &entropy).unwrap();
-        assert_eq!(lost.started(run, 2, 1, place), Started::Unknown, "a lost file");
+        std::fs::remove_file(fixture.path()).unwrap();
+        let lost = fixture.open(BOOT);
+        assert_eq!(lost.started(RUN, 2, 1, place), Started::Unknown, "a lost file");
     }
 
     #[test]
     fn an_entry_cut_by_a_kill_is_no_entry_and_later_ones_are_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("marks");
-        let entropy = Count(1.into());
-        let run = RunId::from_bytes([5; 16]);
-        let boot = BootId([9; 16]);
-        let marks = Marks::open(&path, boot, &entropy).unwrap();
-        let place = Some(marks.place(&entropy).unwrap());
-        marks.mark(run, 1, 1).unwrap();
-        marks.mark(run, 2, 1).unwrap();
-        let cut = std::fs::metadata(&path).unwrap().len() - 3;
-        OpenOptions::new().write(true).open(&path).unwrap().set_len(cut).unwrap();
+        let fixture = Fixture::new();
+        let marks = fixture.open(BOOT);
+        let place = Some(fixture.place(&marks));
+        marks.mark(RUN, 1, 1).unwrap();
+        marks.mark(RUN, 2, 1).unwrap();
+        let cut = std::fs::metadata(fixture.path()).unwrap().len() - 3;
+        OpenOptions::new().write(true).open(fixture.path()).unwrap().set_len(cut).unwrap();
 
-        let marks = Marks::open(&path, boot, &entropy).unwrap();
-        assert_eq!(marks.started(run, 2, 1, place), Started::No);
-        marks.mark(run, 3, 1).unwrap();
-        let marks = Marks::open(&path, boot, &entropy).unwrap();
-        assert_eq!(marks.started(run, 1, 1, place), Started::Yes);
-        assert_eq!(marks.started(run, 3, 1, place), Started::Yes);
+        let marks = fixture.open(BOOT);
+        assert_eq!(marks.started(RUN, 2, 1, place), Started::No);
+        marks.mark(RUN, 3, 1).unwrap();
+        let marks = fixture.open(BOOT);
+        assert_eq!(marks.started(RUN, 1, 1, place), Started::Yes);
+        assert_eq!(marks.started(RUN, 3, 1, place), Started::Yes);
     }
 
     #[test]
     fn a_damaged_entry_or_a_lost_end_proves_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("marks");
-        let entropy = Count(1.into());
-        let run = RunId::from_bytes([5; 16]);
-        let boot = BootId([9; 16]);
-        let marks = Marks::open(&path, boot, &entropy).unwrap();
-        marks.mark(run, 1, 1).unwrap();
-        let place = Some(marks.place(&entropy).unwrap());
+        let fixture = Fixture::new();
+        let marks = fixture.open(BOOT);
+        marks.mark(RUN, 1, 1).unwrap();
+        let place = Some(fixture.place(&marks));
         drop(marks);
-        let whole = std::fs::read(&path).unwrap();
+        let whole = std::fs::read(fixture.path()).unwrap();
 
-        std::fs::write(&path, &whole[..HEADER_BYTES]).unwrap();
-        let lost = Marks::open(&path, boot, &entropy).unwrap();
-        assert_eq!(lost.started(run, 2, 1, place), Started::Unknown, "the end is lost");
+        std::fs::write(fixture.path(), &whole[..HEADER_BYTES]).unwrap();
+        let lost = fixture.open(BOOT);
+        assert_eq!(lost.started(RUN, 2, 1, place), Started::Unknown, "the end is lost");
         drop(lost);
 
         for byte in HEADER_BYTES..whole.len() {
             let mut flipped = whole.clone();
             flipped[byte] ^= 1;
-            std::fs::write(&path, &flipped).unwrap();
-            let damaged = Marks::open(&path, boot, &entropy).unwrap();
-            assert_eq!(damaged.started(run, 1, 1, place), Started::Unknown, "byte {byte}");
-            let next = damaged.place(&entropy).unwrap();
+            std::fs::write(fixture.path(), &flipped).unwrap();
+            let damaged = fixture.open(BOOT);
+            assert_eq!(damaged.started(RUN, 1, 1, place), Started::Unknown, "byte {byte}");
+            let next = fixture.place(&damaged);
             assert_ne!(Some(next.epoch), place.map(|place| place.epoch), "a fresh file is begun");
         }
     }

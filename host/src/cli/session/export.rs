@@ -13,47 +13,39 @@ use serde_json::json;
 use super::super::exit::Exit;
 use super::super::output::{self, Format, out};
 use super::super::{Global, journal_path};
-use super::{MAIN, counted, head, short};
+use super::{BranchArgs, counted, short};
 
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
-    /// The session's id or its start, or a run.
-    session: String,
+    #[command(flatten)]
+    branch: BranchArgs,
     /// The file, replaced as a whole; by default, standard output.
     file: Option<PathBuf>,
-    /// One of the heads that `deed session heads` lists.
-    #[arg(long, default_value = MAIN)]
-    head: String,
 }
 
 pub(super) fn run(global: &Global, args: &ExportArgs) -> Result<Exit> {
     let handle = journal_path::read_existing(global)?;
-    let reader = handle.reader();
-    let session = super::find(reader, &args.session)?;
-    let messages = match head(reader, &session, &args.head)? {
-        Some(head) => reader.branch(&session, head)?,
-        None => Vec::new(),
-    };
+    let (session, messages) = args.branch.read(handle.reader())?;
     let Some(file) = &args.file else {
         let mut out = BufWriter::new(std::io::stdout().lock());
-        export(session.id, &args.head, &messages, &mut out)
+        export(session.id, &args.branch.head, &messages, &mut out)
             .and_then(|()| out.flush())
             .context("failed to write to standard output")?;
         return Ok(Exit::Done);
     };
-    write(file, &session, &args.head, &messages)
+    write(file, &session, &args.branch.head, &messages)
         .with_context(|| format!("failed to write `{}`", file.display()))?;
     if global.format == Format::Json {
         output::json(&json!({
             "session": session.id,
-            "head": args.head,
+            "head": args.branch.head,
             "count": messages.len(),
             "hash": messages.last().map(|message| message.hash),
             "file": file,
         }))?;
     } else {
         let count = counted(messages.len() as u64, "message");
-        out!("session {}: {count} of `{}` in `{}`", short(session.id), args.head, file.display());
+        out!("session {}: {count} of `{}` in `{}`", short(session.id), args.branch.head, file.display());
     }
     Ok(Exit::Done)
 }

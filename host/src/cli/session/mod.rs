@@ -10,7 +10,7 @@ mod show;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use deed_journal::{Head, Journal, OpenError, Reader, Session, SessionId};
+use deed_journal::{Head, Journal, Message, OpenError, Reader, Session, SessionId};
 use serde_json::{Value, json};
 
 use super::exit::Exit;
@@ -45,6 +45,28 @@ enum SessionCommand {
     Export(export::ExportArgs),
     /// Make a new session of an exported one, up to its last whole message.
     Import(import::ImportArgs),
+}
+
+/// A branch of a session.
+#[derive(Debug, Args)]
+struct BranchArgs {
+    /// The session's id or its start, or a run.
+    session: String,
+    /// One of the heads that `deed session heads` lists.
+    #[arg(long, default_value = MAIN)]
+    head: String,
+}
+
+impl BranchArgs {
+    /// The session, and the messages of the branch.
+    fn read(&self, reader: &Reader) -> Result<(Session, Vec<Message>)> {
+        let session = find(reader, &self.session)?;
+        let messages = match head(reader, &session, &self.head)? {
+            Some(head) => reader.branch(&session, head)?,
+            None => Vec::new(),
+        };
+        Ok((session, messages))
+    }
 }
 
 pub(super) fn run(global: &Global, args: &SessionArgs) -> Result<Exit> {

@@ -7,28 +7,20 @@ use serde_json::json;
 use super::super::exit::Exit;
 use super::super::output::{self, Format, out};
 use super::super::{Global, journal_path, transcript};
-use super::{MAIN, counted, head, session_json};
+use super::{BranchArgs, MAIN, counted, session_json};
 
 #[derive(Debug, Args)]
 pub(super) struct ShowArgs {
-    /// The session's id or its start, or a run.
-    session: String,
-    /// One of the heads that `deed session heads` lists.
-    #[arg(long, default_value = MAIN)]
-    head: String,
+    #[command(flatten)]
+    branch: BranchArgs,
 }
 
 pub(super) fn run(global: &Global, args: &ShowArgs) -> Result<Exit> {
     let handle = journal_path::read_existing(global)?;
-    let reader = handle.reader();
-    let session = super::find(reader, &args.session)?;
-    let messages = match head(reader, &session, &args.head)? {
-        Some(head) => reader.branch(&session, head)?,
-        None => Vec::new(),
-    };
+    let (session, messages) = args.branch.read(handle.reader())?;
     if global.format == Format::Json {
         let mut shown = session_json(&session);
-        shown["head"] = json!(args.head);
+        shown["head"] = json!(args.branch.head);
         shown["messages"] = json!(messages);
         output::json(&shown)?;
         return Ok(Exit::Done);
@@ -45,8 +37,8 @@ pub(super) fn run(global: &Global, args: &ShowArgs) -> Result<Exit> {
     if let Some(turn) = &session.turn {
         out!("turn `{}` in flight since {}", turn.id, output::time(turn.begun_ms));
     }
-    if args.head != MAIN {
-        out!("head `{}`, {}", args.head, counted(messages.len() as u64, "message"));
+    if args.branch.head != MAIN {
+        out!("head `{}`, {}", args.branch.head, counted(messages.len() as u64, "message"));
     }
     messages.iter().for_each(transcript::print);
     Ok(Exit::Done)
