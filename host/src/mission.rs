@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::grants::Grant;
 use crate::policy::Rule;
 
 /// Turns of a model towards an objective.
@@ -29,6 +30,13 @@ pub struct Mission {
     /// What calls need, by rules: the first that matches wins. Default: every call is allowed.
     #[serde(default)]
     pub policy: Vec<Rule>,
+    /// What tools reach beyond the workspace. Default: nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<Grant>,
+    /// Milliseconds after which an approval or a question that nobody answered expires: the call is then not made. A
+    /// question about an unknown outcome never expires. Default: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_within_ms: Option<u64>,
     /// Who decides what to do next.
     pub model: ModelSpec,
 }
@@ -51,6 +59,13 @@ pub struct Batch {
     /// What calls need, by rules: the first that matches wins. Default: every call is allowed.
     #[serde(default)]
     pub policy: Vec<Rule>,
+    /// What tools reach beyond the workspace. Default: nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<Grant>,
+    /// Milliseconds after which an approval or a question that nobody answered expires: the call is then not made. A
+    /// question about an unknown outcome never expires. Default: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_within_ms: Option<u64>,
     /// The calls, in order. Neighbouring pure ones run in parallel.
     pub calls: Vec<Call>,
 }
@@ -186,6 +201,22 @@ impl Spec {
         match self {
             Self::Mission(mission) => mission.network,
             Self::Batch(batch) => batch.network,
+        }
+    }
+
+    /// What tools reach beyond the workspace.
+    pub fn grants(&self) -> &[Grant] {
+        match self {
+            Self::Mission(mission) => &mission.grants,
+            Self::Batch(batch) => &batch.grants,
+        }
+    }
+
+    /// When a question expires.
+    pub fn answer_within_ms(&self) -> Option<u64> {
+        match self {
+            Self::Mission(mission) => mission.answer_within_ms,
+            Self::Batch(batch) => batch.answer_within_ms,
         }
     }
 

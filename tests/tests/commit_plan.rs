@@ -296,6 +296,7 @@ fn host(dir: &Path, owner: Arc<dyn Owner>) -> Host {
         entropy: Arc::new(SystemEntropy),
         boundaries: Arc::new(Unarmed),
         watcher: Arc::new(Unwatched),
+        config_dir: None,
         owner,
         limits: Limits::default(),
         cancel: CancelToken::new(),

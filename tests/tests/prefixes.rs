@@ -163,6 +163,7 @@ impl Lab {
             boundaries: Arc::new(Unarmed),
             watcher: Arc::new(Unwatched),
             owner,
+            config_dir: None,
             limits: Limits::default(),
             cancel: CancelToken::new(),
             stop: Arc::default(),

@@ -58,7 +58,7 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     // An error that passes another one on has no cause of its own: look inside.
     if let Some(run) = cause.downcast_ref::<RunError>() {
         return match run {
-            RunError::UnknownPlugin(_) => Some(Exit::Usage),
+            RunError::UnknownPlugin(_) | RunError::Operator(_) => Some(Exit::Usage),
             RunError::Read(read) => of_read(read),
             RunError::Commit(commit) => of_commit(commit),
             _ => None,

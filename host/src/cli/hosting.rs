@@ -78,6 +78,11 @@ fn components_in(directory: &Path) -> Result<Vec<PluginSource>> {
         .collect()
 }
 
+/// Where the user's own `deed.toml` is.
+fn config_dir() -> Option<PathBuf> {
+    etcetera::choose_base_strategy().ok().map(|strategy| strategy.config_dir().join("deed"))
+}
+
 /// The wall clock.
 pub(super) fn clock(global: &Global) -> Arc<dyn Clock> {
     match global.deterministic {
@@ -114,6 +119,7 @@ pub(super) fn host(global: &Global, test: &TestArgs, toolbox: Toolbox, journal: 
         entropy,
         boundaries,
         watcher: watcher as Arc<dyn Watcher>,
+        config_dir: config_dir(),
         owner,
         limits: Limits::default(),
         cancel: CancelToken::new(),

@@ -14,7 +14,7 @@ use super::request::{
     Abort, AbortReason, CallContext, CallEnd, CallObserver, CallRequest, CancelToken, Grants, NoObserver,
 };
 use super::state::{CallState, Traces};
-use super::types::{EffectClass, EffectPlan, EffectState, FailureKind, ToolFailure, Verdict};
+use super::types::{EffectPlan, EffectState, FailureKind, ToolFailure, Verdict};
 
 impl Engine {
     /// Narrow the class of a call, in an instance to which everything is refused. None when the tool does not refine,
@@ -72,8 +72,7 @@ impl Engine {
                 refusals: Vec::new(),
             }));
         };
-        let grants =
-            Grants { class: EffectClass::Pure, processes: false, network: false, ..request.grants.clone() };
+        let grants = request.grants.for_probe();
         let request = &CallRequest { grants: &grants, ..*request };
         let (traces, raw) = self
             .run(request, async |store| {

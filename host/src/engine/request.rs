@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use super::limits::Limits;
 use super::types::{EffectClass, Output, Refusal, ToolFailure};
+use crate::grants::Granted;
 
 /// How much a log line matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -98,25 +99,46 @@ impl fmt::Debug for CancelToken {
 /// What one call may reach. Everything that is not named here is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grants {
-    /// The class the call is held to. A pure call gets the workspace read-only, and neither processes nor git writes.
+    /// The class the call is held to. A pure call gets the workspace read-only, and neither processes nor git writes nor
+    /// the network.
     pub class: EffectClass,
+    /// It is a probe: held to `pure`, but for looking at what a call of the tool could reach.
+    pub probe: bool,
     /// The directory the tool sees as `/`; no files at all when none.
     pub workspace: Option<PathBuf>,
     /// Whether commands may be run by an effectful call.
     pub processes: bool,
-    /// Whether the network is open to commands. WASI sockets stay closed whatever this says.
-    pub network: bool,
+    /// What the operator lets the tool reach. WASI sockets stay closed whatever this says.
+    pub granted: Granted,
 }
 
 impl Grants {
     /// Nothing at all: for `describe` and `refine`.
     pub const fn nothing() -> Self {
-        Self { class: EffectClass::Pure, workspace: None, processes: false, network: false }
+        Self {
+            class: EffectClass::Pure,
+            probe: false,
+            workspace: None,
+            processes: false,
+            granted: Granted::nothing(),
+        }
     }
 
     /// The workspace, for a call of `class`: read-only when pure. An effectful call may run commands there.
     pub fn workspace(class: EffectClass, directory: impl Into<PathBuf>) -> Self {
-        Self { class, workspace: Some(directory.into()), processes: class.is_effectful(), network: false }
+        Self {
+            class,
+            probe: false,
+            workspace: Some(directory.into()),
+            processes: class.is_effectful(),
+            granted: Granted::default(),
+        }
+    }
+
+    /// What a probe of a call with these may reach.
+    #[must_use]
+    pub fn for_probe(&self) -> Self {
+        Self { class: EffectClass::Pure, probe: true, processes: false, ..self.clone() }
     }
 }
 

@@ -20,6 +20,8 @@ use crate::capability::run::{self, RunCtx, RunCtxView, RunView};
 use crate::capability::stdio::StdioCtx;
 use crate::capability::workspace::{self, WorkspaceCtx, WorkspaceCtxView, WorkspaceView};
 use crate::capability::{Gate, random};
+use crate::grants::Files;
+use crate::mission::Network;
 
 /// The state of one call.
 pub(super) struct CallState {
@@ -63,7 +65,7 @@ impl CallState {
         started: SystemTime,
     ) -> Result<(Self, Traces), WorkspaceError> {
         let grants = request.grants;
-        let gate = Gate::new(request.tool, grants.class, grants.processes);
+        let gate = Gate::new(request.tool, grants);
         let stdio = StdioCtx::new(request.limits.stdio_bytes);
 
         let mut wasi = WasiCtxBuilder::new();
@@ -74,8 +76,10 @@ impl CallState {
         network::configure(&mut wasi, &gate);
 
         let mut directory = None;
-        if let Some(path) = &grants.workspace {
-            let perms = if grants.class.is_effectful() { FsPerms::ReadWrite } else { FsPerms::ReadOnly };
+        let files = grants.granted.files;
+        if let Some(path) = grants.workspace.as_ref().filter(|_| files > Files::None) {
+            let writes = grants.class.is_effectful() && files == Files::Write;
+            let perms = if writes { FsPerms::ReadWrite } else { FsPerms::ReadOnly };
             wasi.preopened_dir(path, "/", perms).map_err(|error| WorkspaceError::new(path, &error))?;
             let opened = cap_std::fs::Dir::open_ambient_dir(path, cap_std::ambient_authority())
                 .map_err(|error| WorkspaceError::new(path, &error))?;
@@ -100,7 +104,7 @@ impl CallState {
                 .directory(directory)
                 .environment(Arc::clone(environment))
                 .cancel(request.cancel.clone())
-                .network(grants.network)
+                .network(grants.granted.network == Network::Open)
                 .build(),
             git: GitCtx::builder(gate.clone())
                 .workspace(grants.workspace.clone())

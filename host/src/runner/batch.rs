@@ -286,7 +286,13 @@ impl<'h> Runner<'h> {
         };
         let recorded_ms = step.attempts.last().map(|attempt| attempt.intent.clock_ms);
         let clock_ms = recorded_ms.or(read_ms).unwrap_or(step.planned.planned_ms);
-        Execution::new(self.host, &self.run, self.policy.network, step, attempt, clock_ms)
+        let name = &step.planned.name;
+        let mut granted = self.policy.granted(name);
+        if attempt == 1 {
+            // A stricter policy of today counts for what has not started yet.
+            granted = granted.meet(&self.current_policy().granted(name));
+        }
+        Execution::new(self.host, &self.run, granted, step, attempt, clock_ms)
     }
 
     /// Record what came of a step, and put what the model may see of it into the transcript.

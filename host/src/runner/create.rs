@@ -200,6 +200,8 @@ impl Host {
             tools: None,
             network: options.network,
             policy: Vec::new(),
+            grants: Vec::new(),
+            answer_within_ms: None,
             calls: vec![call.clone()],
         });
         self.journal.commit(vec![create_op(&run, &spec)], Durability::Durable)?;

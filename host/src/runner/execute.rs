@@ -13,7 +13,7 @@ use crate::boundary::{Boundaries, Boundary, KillPoint};
 use crate::engine::{
     CallContext, CallEnd, CallObserver, CallRequest, CancelToken, Engine, Grants, Limits, LogLevel, Plugin,
 };
-use crate::mission::Network;
+use crate::grants::Granted;
 use crate::toolbox::Tool;
 use crate::watch::Watcher;
 
@@ -24,7 +24,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_mins(2);
 pub(super) struct Execution<'h> {
     engine: &'h Engine,
     plugin: &'h Plugin,
-    limits: &'h Limits,
+    limits: Limits,
     cancel: &'h CancelToken,
     step: Step,
     attempt: u32,
@@ -40,12 +40,16 @@ impl<'h> Execution<'h> {
     pub(super) fn new(
         host: &'h Host,
         run: &Run,
-        network: Network,
+        granted: Granted,
         step: &Step,
         attempt: u32,
         clock_ms: u64,
     ) -> Result<Self, RunError> {
         let (tool, plugin) = find_component(host, run, step)?;
+        let mut limits = host.limits.clone();
+        if let Some(bytes) = granted.memory_bytes {
+            limits.memory_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        }
         let observer = StepObserver {
             journal: Arc::clone(&host.journal),
             watcher: Arc::clone(&host.watcher),
@@ -58,17 +62,18 @@ impl<'h> Execution<'h> {
         Ok(Self {
             engine: host.toolbox.engine(),
             plugin,
-            limits: &host.limits,
+            limits,
             cancel: &host.cancel,
             attempt,
             key: host.journal.key(run, step.seq),
             session: run.session.to_string(),
-            grants: grants(run, step.planned.effect, network),
-            clock_ms,
-            timeout: tool
-                .descriptor
+            timeout: granted
                 .timeout_ms
-                .map_or(DEFAULT_TIMEOUT, |ms| Duration::from_millis(u64::from(ms))),
+                .map(Duration::from_millis)
+                .or(tool.descriptor.timeout_ms.map(|ms| Duration::from_millis(u64::from(ms))))
+                .unwrap_or(DEFAULT_TIMEOUT),
+            grants: grants(run, step.planned.effect, granted),
+            clock_ms,
             observer: Arc::new(observer),
             step: step.clone(),
         })
@@ -96,7 +101,7 @@ impl<'h> Execution<'h> {
                 seed: self.key.seed(),
                 clock_ms: self.clock_ms,
                 timeout: self.timeout,
-                limits: self.limits,
+                limits: &self.limits,
                 observer: &self.observer,
                 cancel: self.cancel,
             },
@@ -123,13 +128,12 @@ pub(super) fn find_component<'h>(
     })
 }
 
-fn grants(run: &Run, class: EffectClass, network: Network) -> Grants {
-    let mut grants = match &run.workspace {
+fn grants(run: &Run, class: EffectClass, granted: Granted) -> Grants {
+    let grants = match &run.workspace {
         Some(directory) => Grants::workspace(class, directory),
         None => Grants { class, ..Grants::nothing() },
     };
-    grants.network = network == Network::Open;
-    grants
+    Grants { granted, ..grants }
 }
 
 /// Takes what a call tells while it runs.

@@ -12,15 +12,16 @@ mod plan;
 mod turn;
 mod wait;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use deed_journal::{
     Asked, Clock, CommitError, Criterion, Entropy, Journal, Message, Position, ReadError, Run, RunId,
-    RunStatus, Session, SessionId, Step, StepKind, Usage,
+    RunStatus, Session, SessionId, Step, StepKind, StepResult, Usage,
 };
 use serde::Serialize;
+use serde_json::Value;
 
 pub use self::create::{CallOptions, CreateError, Created, RunOptions};
 
@@ -29,7 +30,8 @@ use crate::boundary::{Boundaries, Boundary, KillPoint};
 use crate::engine::{CancelToken, Limits};
 use crate::mission::Spec;
 use crate::model::{Model, ModelError};
-use crate::policy::Snapshot;
+use crate::operator::OperatorError;
+use crate::policy::{Operator, Snapshot};
 use crate::toolbox::{Scope, Toolbox, UnknownPlugin};
 use crate::watch::{Owner, Watcher};
 
@@ -47,6 +49,8 @@ pub struct Host {
     pub boundaries: Arc<dyn Boundaries>,
     /// Who sees the progress.
     pub watcher: Arc<dyn Watcher>,
+    /// The directory of the user's own `deed.toml`, if there is one. That of a workspace lies in the workspace.
+    pub config_dir: Option<PathBuf>,
     /// Who answers questions.
     pub owner: Arc<dyn Owner>,
     /// What each call may use up.
@@ -95,6 +99,9 @@ pub enum RunError {
     /// A plugin of the run is not installed any more.
     #[error(transparent)]
     UnknownPlugin(#[from] UnknownPlugin),
+    /// A `deed.toml` cannot be used.
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
     /// An attempt of a step ran on another version of its plugin.
     #[error(
         "step {seq} `{tool}` of run {run} began with component {recorded}, which is not installed; install that version and resume",
@@ -171,6 +178,29 @@ fn missing(record: String) -> RunError {
     ReadError::Damaged { record, reason: "it is missing".to_owned() }.into()
 }
 
+/// The policy that the batch under way was planned with; between batches, today's.
+fn policy_of(host: &Host, run: &Run, spec: &Spec, operator: &Operator) -> Result<Snapshot, RunError> {
+    let Position::Batch { first, .. } = run.position else { return Ok(Snapshot::of(spec, operator)) };
+    // A mission's policy step comes before its model call, a batch's right before its calls.
+    let seq = match spec {
+        Spec::Mission(_) => first - 2,
+        Spec::Batch(_) => first - 1,
+    };
+    let step = host.journal.read().step(run.id, seq)?;
+    let outcome = step.and_then(|step| step.outcome);
+    let Some(StepResult::Completed { value }) = outcome.map(|outcome| outcome.result) else {
+        return Err(missing(format!("policy of step {seq} of run {}", run.id)));
+    };
+    recorded_policy(run.id, seq, value)
+}
+
+fn recorded_policy(run: RunId, seq: u64, value: Value) -> Result<Snapshot, RunError> {
+    serde_json::from_value(value).map_err(|error| RunError::Source {
+        run,
+        reason: format!("the policy of step {seq} is not readable: {error}"),
+    })
+}
+
 /// Whether a run goes on.
 enum Flow {
     On,
@@ -188,6 +218,8 @@ pub struct Runner<'h> {
     /// The session's messages, once the model needs them: a long transcript does not make resuming long.
     transcript: Option<Vec<Message>>,
     outbox: Outbox,
+    /// What the operator says today.
+    operator: Operator,
     /// The policy of the turn under way.
     policy: Snapshot,
     /// The steps of the batch under way.
@@ -210,13 +242,16 @@ impl<'h> Runner<'h> {
                 .collect::<Result<_, _>>()?,
             _ => Vec::new(),
         };
+        let workspace = run.workspace.as_deref().map_or(Path::new("/"), Path::new);
+        let (operator, _) = Operator::read(workspace, host.config_dir.as_deref())?;
         Ok(Self {
             scope: host.toolbox.scope(spec.tools())?,
             model: match &spec {
                 Spec::Mission(mission) => Some(crate::model::of(&mission.model)),
                 Spec::Batch(_) => None,
             },
-            policy: Snapshot::of(&spec),
+            policy: policy_of(host, &run, &spec, &operator)?,
+            operator,
             host,
             outbox: Outbox::new(&run),
             run,
@@ -284,6 +319,11 @@ impl<'h> Runner<'h> {
         self.run.ended_ms = Some(self.host.clock.now_ms());
         self.commit_durably()?;
         Ok(Flow::On)
+    }
+
+    /// The policy as it is today.
+    fn current_policy(&self) -> Snapshot {
+        Snapshot::of(&self.spec, &self.operator)
     }
 
     fn workspace(&self) -> Option<PathBuf> {

@@ -6,10 +6,12 @@ use serde_json::{Value, json};
 
 use super::Runner;
 use crate::arguments::shown_args;
-use crate::engine::Engine;
+use crate::engine::ToolDescriptor;
+use crate::grants::HostGrant;
 use crate::host_tools::{self, HostTool};
 use crate::mission::{Call, Network};
-use crate::policy::Decision;
+use crate::origin::Origin;
+use crate::policy::{Decision, Rule, SourcedRule};
 use crate::toolbox::Tool;
 
 /// The arguments of a wait step: the question.
@@ -67,22 +69,21 @@ impl Runner<'_> {
             }
         };
         planned.component = toolbox.component(tool);
-        planned.effect =
-            effective_class(toolbox.engine(), toolbox.plugin(tool), tool, call, self.policy.network);
-        let question = match self.policy.decide(&call.tool, &call.input) {
-            (Decision::Allow, _) => None,
+        let rule = self.policy.decide(&call.tool, &call.input);
+        planned.effect = self.effective_class(tool, call, rule.as_ref());
+        let question = match rule {
             // To ask whether one may ask would be one question too many.
-            (Decision::Ask, _) if tool.host_tool() == Some(HostTool::AskOwner) => None,
-            (Decision::Ask, _) => Some(approval(&planned)),
-            (Decision::Deny, rule) => {
-                let rule = serde_json::to_string(&rule).expect("a rule has text keys only");
-                planned.refused = Some(StepError {
-                    kind: "denied".to_owned(),
-                    message: format!("the policy denies this call of `{}`: {rule}", call.tool),
-                    effect: EffectState::NotApplied,
-                });
+            Some(SourcedRule { rule: Rule { decision: Decision::Ask, .. }, .. })
+                if tool.host_tool() == Some(HostTool::AskOwner) =>
+            {
                 None
             }
+            Some(SourcedRule { rule: Rule { decision: Decision::Ask, .. }, .. }) => Some(approval(&planned)),
+            Some(denial @ SourcedRule { rule: Rule { decision: Decision::Deny, .. }, .. }) => {
+                planned.refused = Some(denied(&planned, &denial));
+                None
+            }
+            _ => None,
         };
         if tool.host_tool() == Some(HostTool::AskOwner) && planned.refused.is_none() {
             return match host_tools::question(&call.input) {
@@ -95,29 +96,40 @@ impl Runner<'_> {
         }
         (planned, question)
     }
+
+    /// The class of a call: what the tool declares, narrowed by its `refine` as far as the grants can hold it to that, raised
+    /// where a grant reaches further or a rule says so.
+    fn effective_class(&self, tool: &Tool, call: &Call, rule: Option<&SourcedRule>) -> EffectClass {
+        let toolbox = &self.host.toolbox;
+        let ToolDescriptor { effect: declared, traits, .. } = &tool.descriptor;
+        let granted = self.policy.granted(&call.tool);
+        let mut class = *declared;
+        if let Some(plugin) = toolbox.plugin(tool).filter(|_| traits.refines)
+            && let Some(plan) = toolbox.engine().refine(plugin, &call.tool, &call.input.to_string())
+        {
+            // Whether a server repeats a request is the operator's to say, not the tool's.
+            let server = plan.target.as_deref().and_then(Origin::of);
+            let repeats =
+                server.is_some_and(|server| !granted.host(&server).is_some_and(HostGrant::honours_key));
+            if !(repeats && traits.open_world && plan.effect.is_effectful()) {
+                class = class.min(plan.effect);
+            }
+        }
+        // What a command does on an open network, nobody can promise to be the same twice.
+        if granted.network == Network::Open && class.is_effectful() && traits.open_world {
+            class = EffectClass::NonIdempotent;
+        }
+        class.max(rule.and_then(|found| found.rule.effect).unwrap_or(EffectClass::Pure))
+    }
 }
 
-/// The class of a call: what the tool declares, narrowed by its `refine`, raised where a grant reaches further.
-fn effective_class(
-    engine: &Engine,
-    plugin: Option<&crate::engine::Plugin>,
-    tool: &Tool,
-    call: &Call,
-    network: Network,
-) -> EffectClass {
-    let declared = tool.descriptor.effect;
-    let refined = match plugin {
-        Some(plugin) if tool.descriptor.traits.refines => {
-            engine.refine(plugin, &call.tool, &call.input.to_string()).map(|plan| plan.effect)
-        }
-        _ => None,
-    };
-    let class = refined.map_or(declared, |refined| refined.min(declared));
-    // What a command does on an open network, nobody can promise to be the same twice.
-    if network == Network::Open && class.is_effectful() && tool.descriptor.traits.open_world {
-        return EffectClass::NonIdempotent;
+/// The policy does not allow this call.
+pub(super) fn denied(planned: &Planned, rule: &SourcedRule) -> StepError {
+    StepError {
+        kind: "denied".to_owned(),
+        message: format!("the policy denies this call of `{}` ({}): {rule}", planned.name, planned.effect),
+        effect: EffectState::NotApplied,
     }
-    class
 }
 
 fn approval(planned: &Planned) -> Question {

@@ -4,12 +4,11 @@ use deed_journal::{EffectClass, MessageBody, Position, Role, RunStatus, StepKind
 use serde_json::json;
 
 use super::own_step::{OwnStep, OwnValue};
-use super::{Flow, RunError, Runner};
+use super::{Flow, RunError, Runner, recorded_policy};
 use crate::arguments;
 use crate::boundary::Boundary;
 use crate::mission::{Call, Spec};
 use crate::model::{ModelAnswer, ModelRequest};
-use crate::policy::Snapshot;
 use crate::workspace;
 
 /// The first setup step: what the model is told before anything else.
@@ -69,14 +68,10 @@ impl Runner<'_> {
     pub(super) fn turn(&mut self, seq: u64) -> Result<Flow, RunError> {
         let policy = OwnStep { seq, kind: StepKind::Policy, name: "snapshot", effect: EffectClass::Pure };
         let taken = self.own_step(&policy, |runner| {
-            let snapshot = Snapshot::of(&runner.spec);
-            Ok(serde_json::to_value(snapshot).expect("a policy has text keys only"))
+            Ok(serde_json::to_value(runner.current_policy()).expect("a policy has text keys only"))
         })?;
         self.reached(seq, Boundary::AfterCommit)?;
-        self.policy = serde_json::from_value(taken.value).map_err(|error| RunError::Source {
-            run: self.run.id,
-            reason: format!("the policy of step {seq} is not readable: {error}"),
-        })?;
+        self.policy = recorded_policy(self.run.id, seq, taken.value)?;
         match &self.spec {
             Spec::Batch(batch) => {
                 let calls = batch.calls.clone();

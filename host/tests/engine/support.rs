@@ -8,6 +8,7 @@ use deed::engine::{
     CallContext, CallEnd, CallObserver, CallRequest, CancelToken, Content, EffectClass, Engine, EngineConfig,
     Grants, Limits, LogLevel, Output, Plugin, ToolFailure,
 };
+use deed::mission::Network;
 use deed::standard::standard_plugins;
 use serde_json::Value;
 
@@ -74,12 +75,14 @@ impl<'a> Call<'a> {
     pub fn run(self) -> CallEnd {
         let plugin = plugin(self.plugin);
         let args = self.args.to_string();
+        let mut grants = Grants::workspace(self.class, self.workspace);
+        grants.granted.network = if self.network { Network::Open } else { Network::Closed };
         engine().invoke(
             &plugin,
             &CallRequest {
                 tool: self.tool,
                 args: &args,
-                grants: &Grants { network: self.network, ..Grants::workspace(self.class, self.workspace) },
+                grants: &grants,
                 context: CallContext {
                     idempotency_key: self.key,
                     attempt: self.attempt,

@@ -6,11 +6,12 @@ use std::path::Path;
 use tokio::runtime::Builder;
 
 use super::*;
+use crate::engine::request::Grants;
 use crate::engine::types::EffectClass;
 
 fn replace(workspace: &Path, path: &str, content: &str, expected: Expectation) -> Result<String, Error> {
     let directory = Dir::open_ambient_dir(workspace, cap_std::ambient_authority()).unwrap();
-    let gate = Gate::new("test", EffectClass::Idempotent, false);
+    let gate = Gate::new("test", &Grants::workspace(EffectClass::Idempotent, "/"));
     let mut ctx = WorkspaceCtx::builder(gate).directory(Some(Arc::new(directory))).build();
     let runtime = Builder::new_current_thread().build().unwrap();
     runtime.block_on(WorkspaceCtxView(&mut ctx).replace_with(path, content.as_bytes(), expected))

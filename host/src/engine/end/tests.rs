@@ -13,7 +13,7 @@ use crate::engine::{Content, Limits};
 
 /// The traces of a call that made an effectful host call, or of one that made none.
 fn traces(effectful: bool) -> Traces {
-    let gate = Gate::new("test", EffectClass::NonIdempotent, true);
+    let gate = Gate::new("test", &Grants::workspace(EffectClass::NonIdempotent, "/"));
     if effectful {
         gate.admit(Action::Write("a")).unwrap();
     }
@@ -95,7 +95,7 @@ fn a_tools_own_message_is_cut_and_says_so() {
 
 #[test]
 fn a_refusal_repeats_only_the_start_of_a_long_name() {
-    let gate = Gate::new("test", EffectClass::Pure, false);
+    let gate = Gate::new("test", &Grants::workspace(EffectClass::Pure, "/"));
     let told = gate.admit(Action::Replace(&"x".repeat(1 << 20))).unwrap_err();
     assert!(told.len() < 2 * REFUSED_NAME_BYTES && told.contains("bytes cut"), "{} bytes", told.len());
     assert_eq!(gate.refusals()[0].to_string(), told);

@@ -1,0 +1,253 @@
+//! Grants: what the operator lets a tool reach, and how much it may use up.
+//!
+//! Without any grant a tool has the workspace, and an effectful one may run commands there that have no network.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::mission::Network;
+use crate::origin::Origin;
+
+/// What one tool, or every tool, is granted. A field that is left out says nothing: then the next grant that matches the
+/// tool decides, and at last the default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Grant {
+    /// The tool's name, or `*` for every tool.
+    pub tool: String,
+    /// What it may do with the workspace's files. Default: `write`, which for a pure call means `read`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Files>,
+    /// The servers it reaches by HTTP. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Vec<HostGrant>>,
+    /// The programs that an effectful call may start, by the name it uses. Default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commands: Option<Vec<String>>,
+    /// The git remotes it may list and push to: URLs or absolute paths. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remotes: Option<Vec<String>>,
+    /// Whether the commands it starts reach the network. Default: what the mission says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+    /// Bytes of memory one call may use. Default: 256 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Milliseconds one call may take. Default: what the tool says, else two minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
+/// What a tool may do with the workspace's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Files {
+    /// It sees none.
+    None,
+    /// It reads them.
+    Read,
+    /// It reads them, and writes them when it is called as effectful.
+    #[default]
+    Write,
+}
+
+/// A server that a tool reaches by HTTP: its origin, alone or with what is known of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum HostGrant {
+    /// A server of which nothing else is known.
+    Origin(Origin),
+    /// A server of which more is known.
+    Known(KnownHost),
+}
+
+/// A server of which more is known than where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KnownHost {
+    /// Where it is.
+    pub origin: Origin,
+    /// It does what a request asks for once, however often one with the same `Idempotency-Key` comes. Then a call that
+    /// only reaches such servers may be idempotent. Default: it does not.
+    #[serde(default)]
+    pub honours_key: bool,
+}
+
+impl HostGrant {
+    /// Where the server is.
+    pub fn origin(&self) -> &Origin {
+        match self {
+            Self::Origin(origin) | Self::Known(KnownHost { origin, .. }) => origin,
+        }
+    }
+
+    /// Whether it repeats nothing that has the same key.
+    pub fn honours_key(&self) -> bool {
+        matches!(self, Self::Known(KnownHost { honours_key: true, .. }))
+    }
+}
+
+/// What one tool is granted, all told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Granted {
+    /// The workspace's files.
+    pub files: Files,
+    /// The servers it reaches by HTTP.
+    pub hosts: Vec<HostGrant>,
+    /// The programs it may start; all when none.
+    pub commands: Option<Vec<String>>,
+    /// The git remotes it may list and push to.
+    pub remotes: Vec<String>,
+    /// Whether its commands reach the network.
+    pub network: Network,
+    /// Bytes of memory, when somebody set them.
+    pub memory_bytes: Option<u64>,
+    /// Milliseconds, when somebody set them.
+    pub timeout_ms: Option<u64>,
+}
+
+/// What a tool has without any grant: the workspace, and commands without network.
+impl Default for Granted {
+    fn default() -> Self {
+        Self { files: Files::Write, commands: None, ..Self::nothing() }
+    }
+}
+
+impl Granted {
+    /// Nothing at all.
+    pub const fn nothing() -> Self {
+        Self {
+            files: Files::None,
+            hosts: Vec::new(),
+            commands: Some(Vec::new()),
+            remotes: Vec::new(),
+            network: Network::Closed,
+            memory_bytes: None,
+            timeout_ms: None,
+        }
+    }
+
+    /// What `grants`, in order, say of `tool`: of each field, the first that matches and names it decides.
+    pub fn of(tool: &str, grants: &[Grant], network: Network) -> Self {
+        let mut granted = Grant::default();
+        for grant in grants.iter().filter(|grant| grant.tool == "*" || grant.tool == tool) {
+            let Grant { tool: _, files, hosts, commands, remotes, network, memory_bytes, timeout_ms } =
+                grant.clone();
+            granted.files = granted.files.or(files);
+            granted.hosts = granted.hosts.or(hosts);
+            granted.commands = granted.commands.or(commands);
+            granted.remotes = granted.remotes.or(remotes);
+            granted.network = granted.network.or(network);
+            granted.memory_bytes = granted.memory_bytes.or(memory_bytes);
+            granted.timeout_ms = granted.timeout_ms.or(timeout_ms);
+        }
+        Self {
+            files: granted.files.unwrap_or_default(),
+            hosts: granted.hosts.unwrap_or_default(),
+            commands: granted.commands,
+            remotes: granted.remotes.unwrap_or_default(),
+            network: granted.network.unwrap_or(network),
+            memory_bytes: granted.memory_bytes,
+            timeout_ms: granted.timeout_ms,
+        }
+    }
+
+    /// What both grant: a call that was planned under one policy and starts under a stricter one has what is left.
+    #[must_use]
+    pub fn meet(mut self, other: &Self) -> Self {
+        self.files = self.files.min(other.files);
+        self.hosts.retain(|host| {
+            other.hosts.iter().any(|theirs| {
+                let covers = theirs.origin() == host.origin() || theirs.origin().covers(host.origin());
+                covers && theirs.honours_key() >= host.honours_key()
+            })
+        });
+        self.commands = match (self.commands, &other.commands) {
+            (Some(mine), Some(theirs)) => {
+                Some(mine.into_iter().filter(|command| theirs.contains(command)).collect())
+            }
+            (mine, theirs) => mine.or_else(|| theirs.clone()),
+        };
+        self.remotes.retain(|remote| other.remotes.contains(remote));
+        if other.network == Network::Closed {
+            self.network = Network::Closed;
+        }
+        let least = |mine: Option<u64>, theirs| mine.into_iter().chain(theirs).min();
+        self.memory_bytes = least(self.memory_bytes, other.memory_bytes);
+        self.timeout_ms = least(self.timeout_ms, other.timeout_ms);
+        self
+    }
+
+    /// The grant for a request to `origin`, if there is one.
+    pub fn host(&self, origin: &Origin) -> Option<&HostGrant> {
+        let covers = |host: &&HostGrant| host.origin().covers(origin);
+        // One that says more of the server counts before one that says nothing.
+        let mut covering = self.hosts.iter().filter(covers);
+        let first = covering.next()?;
+        Some(std::iter::once(first).chain(covering).find(|host| host.honours_key()).unwrap_or(first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn grants(value: serde_json::Value) -> Vec<Grant> {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn of(tool: &str, value: serde_json::Value) -> Granted {
+        Granted::of(tool, &grants(value), Network::Closed)
+    }
+
+    #[test]
+    fn of_each_field_the_first_that_names_it_decides() {
+        let value = json!([
+            { "tool": "http_get", "hosts": ["https://a.test"] },
+            { "tool": "*", "hosts": [], "timeout_ms": 5, "network": "open" },
+            { "tool": "http_get", "timeout_ms": 9, "files": "none" },
+        ]);
+        let granted = of("http_get", value.clone());
+        assert_eq!(granted.hosts.len(), 1);
+        assert_eq!(
+            (granted.timeout_ms, granted.files, granted.network),
+            (Some(5), Files::None, Network::Open)
+        );
+        let other = of("shell", value);
+        assert_eq!((other.hosts.len(), other.files, other.commands), (0, Files::Write, None));
+    }
+
+    #[test]
+    fn what_two_policies_grant_is_what_both_grant() {
+        let planned = of(
+            "t",
+            json!([{ "tool": "t", "hosts": ["https://a.test", { "origin": "https://b.test", "honours_key": true }],
+                "remotes": ["/r"], "memory_bytes": 7, "network": "open" }]),
+        );
+        let now = of(
+            "t",
+            json!([{ "tool": "t", "hosts": ["https://*.test"], "commands": ["make"], "files": "read", "memory_bytes": 9 }]),
+        );
+        let both = planned.clone().meet(&now);
+        assert_eq!(both.hosts.len(), 1, "b's honouring is not known any more: {both:?}");
+        assert_eq!(
+            (both.commands, both.files, both.remotes.len()),
+            (Some(vec!["make".to_owned()]), Files::Read, 0)
+        );
+        assert_eq!((both.memory_bytes, both.network), (Some(7), Network::Closed));
+        assert_eq!(planned.clone().meet(&planned), planned);
+    }
+
+    #[test]
+    fn a_server_that_honours_the_key_is_known_as_such_whichever_grant_comes_first() {
+        let granted = of(
+            "t",
+            json!([{ "tool": "t", "hosts": ["https://*.test", { "origin": "https://b.test", "honours_key": true }] }]),
+        );
+        let honours = |url| granted.host(&Origin::of(url).unwrap()).map(HostGrant::honours_key);
+        assert_eq!(honours("https://b.test/x"), Some(true));
+        assert_eq!(honours("https://a.test/x"), Some(false));
+        assert_eq!(honours("https://c.example/x"), None);
+    }
+}
