@@ -10,9 +10,11 @@ pub enum Boundary {
     BeforeIntent,
     /// Its intent is durable and it has not started. A pure step has no intent: it is about to start.
     AfterIntent,
+    /// Inside its component, or its probe's, at the first call of the host.
+    MidExec,
     /// A receipt is durable, and the tool does not know yet.
     AfterReceipt,
-    /// It has executed, and its outcome is not recorded.
+    /// It has executed, or its probe has, and nothing is recorded of it.
     AfterExec,
     /// Its outcome is durable.
     AfterCommit,
@@ -20,14 +22,21 @@ pub enum Boundary {
 
 impl Boundary {
     /// Every boundary, in the order a step crosses them.
-    pub const ALL: [Self; 5] =
-        [Self::BeforeIntent, Self::AfterIntent, Self::AfterReceipt, Self::AfterExec, Self::AfterCommit];
+    pub const ALL: [Self; 6] = [
+        Self::BeforeIntent,
+        Self::AfterIntent,
+        Self::MidExec,
+        Self::AfterReceipt,
+        Self::AfterExec,
+        Self::AfterCommit,
+    ];
 
     /// The boundary as it is written everywhere.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::BeforeIntent => "before_intent",
             Self::AfterIntent => "after_intent",
+            Self::MidExec => "mid_exec",
             Self::AfterReceipt => "after_receipt",
             Self::AfterExec => "after_exec",
             Self::AfterCommit => "after_commit",

@@ -1,7 +1,7 @@
 //! The tools that are the host's own: `ask_owner`, `update_criteria` and `finish`. They change nothing but the run's own
 //! record, which commits with their outcome, so their class is `pure`.
 
-use deed_journal::{Answer, Criterion, EffectClass, EffectState, StepError};
+use deed_journal::{Answer, Criterion, EXPIRED, EffectClass, EffectState, StepError};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -92,14 +92,21 @@ pub(crate) fn question(args: &Value) -> Result<(String, Vec<String>), StepError>
 }
 
 /// The result of `ask_owner`.
-pub(crate) fn ask_owner(answer: &Answer) -> Output {
+pub(crate) fn ask_owner(answer: &Answer) -> Result<Output, StepError> {
+    if answer.option == EXPIRED {
+        return Err(StepError {
+            kind: "expired".to_owned(),
+            message: "nobody answered the question in time; decide without, or ask again".to_owned(),
+            effect: EffectState::NotApplied,
+        });
+    }
     let mut text = format!("the owner answered: {}", answer.option);
     if let Some(more) = &answer.text {
         text.push('\n');
         text.push_str(more);
     }
     let structured = json!({ "option": answer.option, "text": answer.text });
-    Output { structured: Some(structured), ..Output::text(text) }
+    Ok(Output { structured: Some(structured), ..Output::text(text) })
 }
 
 /// The result of `update_criteria`, and what the criteria are then.

@@ -81,6 +81,7 @@
 //! ```
 
 pub mod arguments;
+pub mod beside;
 pub mod boundary;
 pub mod capability;
 pub mod engine;
@@ -95,6 +96,7 @@ pub mod runner;
 pub mod sources;
 pub mod standard;
 pub mod toolbox;
+pub mod turns;
 pub mod watch;
 mod workspace;
 

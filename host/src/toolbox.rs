@@ -1,5 +1,6 @@
 //! The tools at hand: those of the loaded plugins, and the host's own.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
@@ -19,7 +20,7 @@ pub struct PluginSource {
     /// The plugin's name.
     pub name: String,
     /// The component.
-    pub bytes: std::borrow::Cow<'static, [u8]>,
+    pub bytes: Cow<'static, [u8]>,
 }
 
 /// A component that did not become one. The others work all the same.
@@ -108,6 +109,8 @@ impl Tool {
 pub struct Toolbox {
     engine: Arc<Engine>,
     plugins: Vec<Plugin>,
+    /// The component of each plugin, by the same index.
+    components: Vec<Cow<'static, [u8]>>,
     refused: Vec<RefusedPlugin>,
     tools: BTreeMap<String, Tool>,
 }
@@ -128,13 +131,21 @@ impl Toolbox {
                 .map(|thread| thread.join().expect("loading a component ends with a value"))
                 .collect()
         });
-        let mut toolbox = Self { engine, plugins: Vec::new(), refused: Vec::new(), tools: BTreeMap::new() };
+        let mut toolbox = Self {
+            engine,
+            plugins: Vec::new(),
+            components: Vec::new(),
+            refused: Vec::new(),
+            tools: BTreeMap::new(),
+        };
         for tool in HostTool::ALL {
             let name = tool.name().to_owned();
             toolbox.tools.insert(name, Tool::new(tool.descriptor(), Source::Host(tool)));
         }
         for (source, plugin) in sources.iter().zip(loaded) {
-            let added = plugin.map_err(RefusalReason::from).and_then(|plugin| toolbox.add(plugin));
+            let added = plugin
+                .map_err(RefusalReason::from)
+                .and_then(|plugin| toolbox.add(plugin, source.bytes.clone()));
             if let Err(reason) = added {
                 toolbox.refused.push(RefusedPlugin { name: source.name.clone(), reason });
             }
@@ -142,7 +153,7 @@ impl Toolbox {
         toolbox
     }
 
-    fn add(&mut self, plugin: Plugin) -> Result<(), RefusalReason> {
+    fn add(&mut self, plugin: Plugin, component: Cow<'static, [u8]>) -> Result<(), RefusalReason> {
         for tool in plugin.tools() {
             if let Some(other) = self.tools.get(&tool.name) {
                 let other = self.plugin_of(other).to_owned();
@@ -154,6 +165,7 @@ impl Toolbox {
             self.tools.insert(tool.name.clone(), Tool::new(tool.clone(), source));
         }
         self.plugins.push(plugin);
+        self.components.push(component);
         Ok(())
     }
 
@@ -188,6 +200,17 @@ impl Toolbox {
     /// The component that a tool's calls run on; none for the host's own.
     pub fn component(&self, tool: &Tool) -> Option<Digest> {
         self.plugin(tool).map(Plugin::digest)
+    }
+
+    /// The plugin that is this component, if it is installed.
+    pub fn installed(&self, component: Digest) -> Option<&Plugin> {
+        self.plugins.iter().find(|plugin| plugin.digest() == component)
+    }
+
+    /// The bytes of an installed component.
+    pub fn component_bytes(&self, component: Digest) -> Option<&[u8]> {
+        let index = self.plugins.iter().position(|plugin| plugin.digest() == component)?;
+        self.components.get(index).map(|bytes| &**bytes)
     }
 
     /// The tools that a run may call: those of `plugins` (all when none) and the host's own.

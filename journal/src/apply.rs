@@ -11,7 +11,7 @@ use crate::session::{
 use crate::staged::Staged;
 use crate::step::StepEvent;
 use crate::stored;
-use crate::wait::{Answer, Asked, Wait};
+use crate::wait::{Answer, Asked, EXPIRED, Wait};
 
 impl Staged<'_> {
     /// Apply one operation. Returns whether it changed anything.
@@ -310,7 +310,11 @@ impl Staged<'_> {
     fn answer(&mut self, id: WaitId, answer: &Answer) -> Result<bool, CommitError> {
         let key = Key::wait(id);
         let wait: Wait = record::read(self, &key)?.ok_or(CommitError::NoSuchWait(id))?;
-        if !wait.asked.options.contains(&answer.option) {
+        let expired = wait.asked.has_expired(answer.answered_ms);
+        if wait.answer.is_none() && expired && answer.option != EXPIRED {
+            return Err(CommitError::Expired(id));
+        }
+        if !(wait.asked.options.contains(&answer.option) || expired && answer.option == EXPIRED) {
             let expected = wait.asked.options;
             return Err(CommitError::NoSuchOption { id, option: answer.option.clone(), expected });
         }

@@ -197,6 +197,9 @@ pub enum CommitError {
         /// What can be answered.
         expected: Vec<String>,
     },
+    /// The question has expired.
+    #[error("question {0} has expired; it takes no answer any more")]
+    Expired(WaitId),
     /// Another answer came first.
     #[error("question {id} was answered `{first}` before; an answer is not changed")]
     AnsweredBefore {

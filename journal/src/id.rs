@@ -134,22 +134,23 @@ impl IdempotencyKey {
 
 /// A durable question to the owner: the step it is about, and which asking of it this is.
 ///
-/// Shown as `3fa91c02-17`, the first eight digits of the run and the step's seq; from the second asking on with the
-/// revision, `3fa91c02-17.2`.
+/// Shown as `3fa91c02-17`, the first eight digits of the run and the step's seq; with any revision but the first,
+/// `3fa91c02-17.2`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WaitId {
     /// The run that waits.
     pub run: RunId,
     /// The step the question is about.
     pub seq: u64,
-    /// The attempt whose outcome is asked for; 1 for a question of a wait step.
+    /// The attempt whose outcome is asked for; 1 for a question of a wait step; 0 for an approval that a stricter policy
+    /// asks for after the call was planned.
     pub revision: u32,
 }
 
 impl fmt::Display for WaitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.run.short(), self.seq)?;
-        if self.revision > 1 { write!(f, ".{}", self.revision) } else { Ok(()) }
+        if self.revision != 1 { write!(f, ".{}", self.revision) } else { Ok(()) }
     }
 }
 

@@ -88,11 +88,11 @@ pub use session::{
 };
 pub use source::{Clock, Entropy};
 pub use step::{
-    Attempt, EffectState, Intent, Outcome, Planned, RECEIPTS, Receipt, SettledBy, Step, StepError, StepEvent,
-    StepKind, StepResult, StepStatus, Unsettled,
+    Attempt, EffectState, Intent, Outcome, Planned, ProbeVerdict, Probed, RECEIPTS, Receipt, SettledBy, Step,
+    StepError, StepEvent, StepKind, StepResult, StepStatus, Unsettled,
 };
 pub use storage::{Durability, IoCounts, StorageError};
 pub use transfer::{Dropped, Import, ImportError, export};
 pub use verify::VerifyReport;
-pub use wait::{Answer, Asked, Wait, WaitKind};
+pub use wait::{Answer, Asked, EXPIRED, Wait, WaitKind};
 pub use writer::Idle;

@@ -10,8 +10,9 @@ use serde::de::DeserializeOwned;
 use crate::id::{Digest, RunId, SessionId, WaitId};
 use crate::storage::{Snapshot, StorageError};
 
-/// The version written in front of every record. A record with a higher one is refused untouched.
-pub(crate) const SCHEMA_VERSION: u8 = 1;
+/// The version written in front of every record. A record with a higher one is refused untouched. 2: a step may hold the
+/// verdict of a probe, and a question may be answered by its expiry.
+pub(crate) const SCHEMA_VERSION: u8 = 2;
 
 /// JSON beyond this goes to a blob. Sixteen pages: a leaf still holds several records, and a step's arguments and result
 /// seldom reach it.
@@ -442,6 +443,6 @@ mod tests {
         let sum = checksum(key.as_bytes(), bytes[0], &bytes[1 + CHECKSUM_BYTES..]);
         bytes[1..=CHECKSUM_BYTES].copy_from_slice(&sum);
         let read = decode::<u32>(&Blobs::default(), key.as_bytes(), &bytes);
-        assert!(matches!(read, Err(ReadError::Newer { found: 2, .. })));
+        assert!(matches!(read, Err(ReadError::Newer { found: 3, .. })));
     }
 }

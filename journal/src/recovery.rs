@@ -2,7 +2,7 @@
 
 use crate::effect::EffectClass;
 use crate::marks::Started;
-use crate::step::{Step, StepKind, StepStatus};
+use crate::step::{ProbeVerdict, Step, StepKind, StepStatus};
 
 /// What becomes of a step that is found in the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +40,7 @@ impl Recovery {
             StepStatus::Planned => Self::Run { attempt: 1 },
             StepStatus::NeedsReconcile => Self::Answer { attempt },
             StepStatus::Intent if started == Started::No => Self::Start { attempt },
+            StepStatus::Intent if was_not_landed(step) => Self::Run { attempt: attempt + 1 },
             StepStatus::Intent => match step.planned.effect {
                 // Asking the owner is what a wait step does; it stays open, whoever opened it.
                 _ if step.planned.kind == StepKind::Wait => Self::Answer { attempt },
@@ -51,10 +52,16 @@ impl Recovery {
     }
 }
 
+/// Whether the probe said of the last attempt that it did not land.
+fn was_not_landed(step: &Step) -> bool {
+    let probed = step.attempts.last().and_then(|attempt| attempt.probed.as_ref());
+    probed.is_some_and(|probed| probed.verdict == ProbeVerdict::NotLanded)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::step::{Intent, Outcome, Planned, SettledBy, StepEvent, StepResult, Unsettled};
+    use crate::step::{Intent, Outcome, Planned, Probed, SettledBy, StepEvent, StepResult, Unsettled};
 
     fn step(effect: EffectClass, contained: bool, events: &[StepEvent]) -> Step {
         let planned = Planned {
@@ -95,6 +102,16 @@ mod tests {
             assert_eq!(of(&[&intent], Started::No), Recovery::Start { attempt: 1 });
             assert_eq!(of(&[&intent], Started::Yes), in_doubt);
             assert_eq!(of(&[&intent], Started::Unknown), in_doubt);
+            // A verdict settles one attempt: not-landed alone lets it run again, whatever else a probe says is for the owner.
+            let probed = |verdict| StepEvent::Probed(Probed { attempt: 1, verdict, probed_ms: 0 });
+            let not_landed = probed(ProbeVerdict::NotLanded);
+            assert_eq!(of(&[&intent, &not_landed], Started::Yes), Recovery::Run { attempt: 2 });
+            let undecidable = probed(ProbeVerdict::Undecidable { why: "?".into() });
+            assert_eq!(of(&[&intent, &undecidable], Started::Yes), in_doubt);
+            assert_eq!(
+                of(&[&intent, &undecidable, &unsettled], Started::Yes),
+                Recovery::Answer { attempt: 1 }
+            );
             assert_eq!(of(&[&intent, &unsettled], Started::Yes), Recovery::Answer { attempt: 1 });
             assert_eq!(of(&[&intent, &outcome], Started::Yes), Recovery::Return);
             assert_eq!(of(&[&intent, &unsettled, &outcome], Started::Yes), Recovery::Return);

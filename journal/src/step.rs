@@ -166,6 +166,43 @@ pub struct Unsettled {
     pub reason: String,
 }
 
+/// What a tool's probe found out about an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "verdict")]
+pub enum ProbeVerdict {
+    /// The effect is there. The outcome that commits with this holds the result.
+    Landed,
+    /// The effect is not there and cannot come any more: the intent of the next attempt commits with this.
+    NotLanded,
+    /// Some of it is there.
+    Partial {
+        /// What.
+        what: String,
+    },
+    /// It cannot be told.
+    Undecidable {
+        /// Why.
+        why: String,
+    },
+    /// The probe itself failed, trapped or ran out of time.
+    Failed {
+        /// How.
+        why: String,
+    },
+}
+
+/// A probe was asked about an attempt, once. Its evidence stays with the step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probed {
+    /// The attempt in question.
+    pub attempt: u32,
+    /// What it found out.
+    #[serde(flatten)]
+    pub verdict: ProbeVerdict,
+    /// When, milliseconds since the epoch.
+    pub probed_ms: u64,
+}
+
 /// What is known of a failed call's effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -261,6 +298,8 @@ pub enum StepEvent {
     Intent(Intent),
     /// An attempt saved bytes for the next one.
     Receipt(Receipt),
+    /// A probe was asked about an attempt.
+    Probed(Probed),
     /// An attempt's outcome is unknown.
     Unsettled(Unsettled),
     /// It is settled.
@@ -275,6 +314,7 @@ impl StepEvent {
             Self::Planned(_) => (0, 0, 0),
             Self::Intent(intent) => (intent.attempt, 1, 0),
             Self::Receipt(receipt) => (receipt.attempt, 2, receipt.number),
+            Self::Probed(probed) => (probed.attempt, 3, 0),
             Self::Unsettled(unsettled) => (unsettled.attempt, 4, 0),
             Self::Outcome(_) => (u32::MAX, 9, 0),
         };
@@ -287,6 +327,7 @@ impl StepEvent {
             Self::Planned(_) => "plan".to_owned(),
             Self::Intent(intent) => format!("intent of attempt {}", intent.attempt),
             Self::Receipt(receipt) => format!("receipt {} of attempt {}", receipt.number, receipt.attempt),
+            Self::Probed(probed) => format!("probe of attempt {}", probed.attempt),
             Self::Unsettled(unsettled) => format!("question about attempt {}", unsettled.attempt),
             Self::Outcome(_) => "outcome".to_owned(),
         }
@@ -300,6 +341,8 @@ pub struct Attempt {
     pub intent: Intent,
     /// Receipts saved in it.
     pub receipts: u32,
+    /// What its tool's probe found out, if it was asked.
+    pub probed: Option<Probed>,
     /// Why its outcome is unknown, once that is recorded.
     pub unsettled: Option<Unsettled>,
 }
@@ -361,14 +404,14 @@ impl Step {
                     return Err("attempts are numbered without gaps");
                 }
                 let intent = intent.clone();
-                self.attempts.push(Attempt { intent, receipts: 0, unsettled: None });
+                self.attempts.push(Attempt { intent, receipts: 0, probed: None, unsettled: None });
             }
             StepEvent::Receipt(receipt) => {
                 let attempt = self.attempts.last_mut().ok_or("no attempt is under way")?;
                 if (attempt.intent.attempt, attempt.receipts) != (receipt.attempt, receipt.number) {
                     return Err("receipts belong to the last attempt and are numbered without gaps");
                 }
-                if attempt.unsettled.is_some() {
+                if attempt.probed.is_some() || attempt.unsettled.is_some() {
                     return Err("the attempt has ended");
                 }
                 if attempt.receipts >= RECEIPTS {
@@ -376,6 +419,14 @@ impl Step {
                 }
                 attempt.receipts += 1;
                 self.receipt = Some(receipt.bytes.clone());
+            }
+            StepEvent::Probed(probed) => {
+                let attempt = self.attempts.last_mut().ok_or("no attempt is under way")?;
+                let asked = attempt.probed.is_some() || attempt.unsettled.is_some();
+                if attempt.intent.attempt != probed.attempt || asked {
+                    return Err("a probe is asked once, about the last attempt, and before the owner is");
+                }
+                attempt.probed = Some(probed.clone());
             }
             StepEvent::Unsettled(unsettled) => {
                 let attempt = self.attempts.last_mut().ok_or("no attempt is under way")?;

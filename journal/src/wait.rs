@@ -42,14 +42,25 @@ pub struct Asked {
     pub options: Vec<String>,
     /// When it was asked, milliseconds since the epoch.
     pub opened_ms: u64,
-    /// When it stops counting, milliseconds since the epoch; none: never.
+    /// When it stops counting, milliseconds since the epoch; none: never. From then on the one answer it takes is
+    /// [`EXPIRED`].
     pub expires_ms: Option<u64>,
+}
+
+/// The option that stands for nobody's answer: see [`Asked::expires_ms`].
+pub const EXPIRED: &str = "expired";
+
+impl Asked {
+    /// Whether it has stopped counting by then.
+    pub fn has_expired(&self, now_ms: u64) -> bool {
+        self.expires_ms.is_some_and(|expires_ms| now_ms >= expires_ms)
+    }
 }
 
 /// The owner's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// One of the options.
+    /// One of the options, or [`EXPIRED`].
     pub option: String,
     /// What the owner added: a reason, or a result to record.
     pub text: Option<String>,

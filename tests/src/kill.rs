@@ -9,6 +9,8 @@ pub enum Point {
     BeforeIntent,
     /// The intent is durable, nothing has been executed.
     AfterIntent,
+    /// Inside the call, or its probe, at the first call of the host.
+    MidExec,
     /// A receipt is durable, in the middle of the call.
     AfterReceipt,
     /// The call is over, its outcome is not recorded.
@@ -19,14 +21,21 @@ pub enum Point {
 
 impl Point {
     /// Every point, in the order in which a step passes them.
-    pub const ALL: [Self; 5] =
-        [Self::BeforeIntent, Self::AfterIntent, Self::AfterReceipt, Self::AfterExec, Self::AfterCommit];
+    pub const ALL: [Self; 6] = [
+        Self::BeforeIntent,
+        Self::AfterIntent,
+        Self::MidExec,
+        Self::AfterReceipt,
+        Self::AfterExec,
+        Self::AfterCommit,
+    ];
 
     /// The name that `--kill-at` takes.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::BeforeIntent => "before_intent",
             Self::AfterIntent => "after_intent",
+            Self::MidExec => "mid_exec",
             Self::AfterReceipt => "after_receipt",
             Self::AfterExec => "after_exec",
             Self::AfterCommit => "after_commit",

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::exit::Exit;
 use super::failure::Usage;
-use super::hosting::{self, TestArgs};
+use super::hosting::{self, TestArgs, UnattendedArgs};
 use super::output::{Format, out};
 use super::{Global, journal_path, output};
 
@@ -30,6 +30,8 @@ pub(super) struct CallArgs {
     /// Whether a command that the tool runs reaches the network.
     #[arg(long, value_enum, default_value_t = NetworkArg::Closed)]
     network: NetworkArg,
+    #[command(flatten)]
+    unattended: UnattendedArgs,
     #[command(flatten)]
     test: TestArgs,
 }
@@ -58,7 +60,7 @@ pub(super) fn run(global: &Global, args: &CallArgs) -> Result<Exit> {
     journal_path::refuse_inside(&path, &workspace)?;
 
     let journal = journal_path::open(global, &path)?;
-    let host = hosting::host(global, &args.test, toolbox, journal);
+    let host = hosting::host(global, &args.test, &args.unattended, toolbox, (&path, journal));
     let created = host.create_call(&options)?;
     let envelope = hosting::drive(&host, &args.test, created.run)?;
     let steps = host.journal.read().steps(created.run)?;

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
+use deed::beside::Beside;
 use deed::boundary::{Boundaries, KillPoint, Unarmed};
 use deed::engine::{CancelToken, Engine, EngineConfig, Limits};
 use deed::model::Model;
-use deed::runner::{Envelope, Host, Runner};
+use deed::runner::{Envelope, Host, OnUnknown, Runner};
 use deed::sources::{FixedClock, SeededEntropy, SystemClock, SystemEntropy};
 use deed::standard::standard_plugins;
 use deed::toolbox::{PluginSource, Toolbox};
@@ -20,9 +21,9 @@ use etcetera::BaseStrategy;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use super::Global;
 use super::failure::Usage;
 use super::terminal::{self, LoggedModel, TerminalOwner, TerminalWatcher};
+use super::{Global, journal_path};
 
 /// What a crash test may ask of a command that executes steps.
 #[derive(Debug, Args)]
@@ -33,6 +34,32 @@ pub(super) struct TestArgs {
     /// Append every request to the model to this file, one JSON line each.
     #[arg(long, hide = true, value_name = "FILE")]
     model_log: Option<PathBuf>,
+}
+
+/// How a command that executes steps behaves when nobody is there.
+#[derive(Debug, Args)]
+pub(super) struct UnattendedArgs {
+    /// What becomes of a call whose outcome only the owner can tell: `ask` and wait, `abandon` it and go on, or `fail`
+    /// the run.
+    #[arg(long, value_enum, default_value_t = OnUnknownArg::Ask, value_name = "WHAT")]
+    on_unknown: OnUnknownArg,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum OnUnknownArg {
+    Ask,
+    Abandon,
+    Fail,
+}
+
+impl From<OnUnknownArg> for OnUnknown {
+    fn from(arg: OnUnknownArg) -> Self {
+        match arg {
+            OnUnknownArg::Ask => Self::Ask,
+            OnUnknownArg::Abandon => Self::Abandon,
+            OnUnknownArg::Fail => Self::Fail,
+        }
+    }
 }
 
 /// Load every plugin: the standard ones, and those of `--tools`. No compiled code is taken from `workspaces`.
@@ -100,7 +127,13 @@ pub(super) fn entropy(global: &Global, journal: &Journal) -> Arc<dyn Entropy> {
 }
 
 /// A host over an open journal.
-pub(super) fn host(global: &Global, test: &TestArgs, toolbox: Toolbox, journal: Journal) -> Host {
+pub(super) fn host(
+    global: &Global,
+    test: &TestArgs,
+    unattended: &UnattendedArgs,
+    toolbox: Toolbox,
+    (path, journal): (&Path, Journal),
+) -> Host {
     let (clock, entropy) = (clock(global), entropy(global, &journal));
     let boundaries: Arc<dyn Boundaries> = match test.kill_at {
         Some(point) => Arc::new(KillSelf(point)),
@@ -120,6 +153,9 @@ pub(super) fn host(global: &Global, test: &TestArgs, toolbox: Toolbox, journal: 
         boundaries,
         watcher: watcher as Arc<dyn Watcher>,
         config_dir: config_dir(),
+        beside: Some(Beside::new(path)),
+        locks_dir: journal_path::state_dir().ok().map(|state| state.join("workspaces")),
+        on_unknown: unattended.on_unknown.into(),
         owner,
         limits: Limits::default(),
         cancel: CancelToken::new(),
@@ -151,7 +187,9 @@ pub(super) fn drive(host: &Host, test: &TestArgs, run: RunId) -> Result<Envelope
             None => model,
         }
     };
-    Ok(runner.map_model(log).drive()?)
+    let envelope = runner.map_model(log).drive()?;
+    host.drop_settled()?;
+    Ok(envelope)
 }
 
 /// Kills its own process at one point.

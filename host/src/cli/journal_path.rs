@@ -30,12 +30,16 @@ pub(super) fn of(global: &Global, workspace: Option<&Path>) -> Result<PathBuf> {
     let absolute = workspace
         .canonicalize()
         .with_context(|| Usage(format!("workspace `{}` is no directory", workspace.display())))?;
-    let strategy = etcetera::choose_base_strategy()
-        .context("failed to find the home directory; name a journal with `--journal`")?;
-    let state = strategy.state_dir().unwrap_or_else(|| strategy.data_dir());
     let name = Digest::of(absolute.as_os_str().as_encoded_bytes()).to_string();
     // Half of the digest tells any two workspaces apart.
-    Ok(state.join("deed").join(&name[..32]).join("journal.redb"))
+    Ok(state_dir()?.join(&name[..32]).join("journal.redb"))
+}
+
+/// Where a user's journals are, and the locks of workspaces.
+pub(super) fn state_dir() -> Result<PathBuf> {
+    let strategy = etcetera::choose_base_strategy()
+        .context("failed to find the home directory; name a journal with `--journal`")?;
+    Ok(strategy.state_dir().unwrap_or_else(|| strategy.data_dir()).join("deed"))
 }
 
 /// Refuse a journal that the tools of a run could reach.

@@ -126,6 +126,9 @@ pub(super) fn same_journal(global: &Global) -> String {
 /// An open question, and how to answer it.
 pub(super) fn question(global: &Global, asked: &Asked) {
     out!("\n{} of `{}`: {}", asked.kind.as_str(), asked.name, asked.question);
+    if let Some(expires_ms) = asked.expires_ms {
+        out!("  expires {}", time(expires_ms));
+    }
     for option in &asked.options {
         let option =
             if option.contains(char::is_whitespace) { format!("'{option}'") } else { option.clone() };

@@ -8,13 +8,15 @@ use deed::runner::RunError;
 use deed_journal::{ReadError, Reader, Run, RunId, RunStatus};
 
 use super::exit::Exit;
-use super::hosting::{self, TestArgs};
+use super::hosting::{self, TestArgs, UnattendedArgs};
 use super::{Global, find, journal_path, output, terminal};
 
 #[derive(Debug, Args)]
 pub(super) struct ResumeArgs {
     /// The run, or the start of its id; by default the oldest one that can go on.
     run: Option<String>,
+    #[command(flatten)]
+    unattended: UnattendedArgs,
     #[command(flatten)]
     test: TestArgs,
 }
@@ -28,7 +30,7 @@ pub(super) fn run(global: &Global, args: &ResumeArgs) -> Result<Exit> {
     let journal = journal_path::open(global, &path)?;
     let chosen = match &args.run {
         Some(text) => vec![find::run(journal.read(), text)?.id],
-        None => candidates(journal.read())?,
+        None => candidates(journal.read(), hosting::clock(global).now_ms())?,
     };
     if chosen.is_empty() {
         eprintln!("nothing to resume: every run has ended; `deed runs` lists them");
@@ -36,7 +38,7 @@ pub(super) fn run(global: &Global, args: &ResumeArgs) -> Result<Exit> {
     }
     let workspace = |run: &RunId| journal.read().run(*run).ok()??.workspace.map(PathBuf::from);
     let toolbox = hosting::toolbox(global, chosen.iter().filter_map(workspace).collect())?;
-    let host = hosting::host(global, &args.test, toolbox, journal);
+    let host = hosting::host(global, &args.test, &args.unattended, toolbox, (&path, journal));
     let mut failure = None;
     for run in chosen {
         match hosting::drive(&host, &args.test, run) {
@@ -64,20 +66,22 @@ fn is_its_own(error: &anyhow::Error) -> bool {
             RunError::Divergence { .. }
                 | RunError::Source { .. }
                 | RunError::UnknownPlugin(_)
-                | RunError::ComponentGone { .. }
+                | RunError::Operator(_)
                 | RunError::Read(ReadError::Damaged { .. } | ReadError::Newer { .. })
         )
     )
 }
 
 /// The runs that can go on, oldest first; else the oldest that waits for an answer.
-fn candidates(reader: &Reader) -> Result<Vec<RunId>> {
+fn candidates(reader: &Reader, now_ms: u64) -> Result<Vec<RunId>> {
     let open = output::listed(reader.open_runs()?);
     let held = |run: &Run| {
         let waits = reader.waits(run.id);
         run.status == RunStatus::Waiting
             && !terminal::is_interactive()
-            && waits.is_ok_and(|waits| waits.iter().any(|wait| wait.answer.is_none()))
+            && waits.is_ok_and(|waits| {
+                waits.iter().any(|wait| wait.answer.is_none() && !wait.asked.has_expired(now_ms))
+            })
     };
     let free: Vec<_> = open.iter().filter(|run| !held(run)).map(|run| run.id).collect();
     Ok(if free.is_empty() { open.first().map(|run| run.id).into_iter().collect() } else { free })

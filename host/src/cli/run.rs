@@ -8,13 +8,15 @@ use deed::mission::Spec;
 use deed::runner::RunOptions;
 
 use super::exit::Exit;
-use super::hosting::{self, TestArgs};
+use super::hosting::{self, TestArgs, UnattendedArgs};
 use super::{Global, journal_path, output};
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     /// The mission or batch: a JSON file.
     mission: PathBuf,
+    #[command(flatten)]
+    unattended: UnattendedArgs,
     #[command(flatten)]
     test: TestArgs,
 }
@@ -37,7 +39,7 @@ pub(super) fn run(global: &Global, args: &RunArgs) -> Result<Exit> {
     journal_path::refuse_inside(&path, &workspace)?;
 
     let journal = journal_path::open(global, &path)?;
-    let host = hosting::host(global, &args.test, toolbox, journal);
+    let host = hosting::host(global, &args.test, &args.unattended, toolbox, (&path, journal));
     let run = host.create_run(&options)?;
     if global.verbose > 0 {
         eprintln!("run {run}");

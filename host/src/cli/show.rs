@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use clap::Args;
 use deed::engine::Output;
-use deed_journal::{StepEvent, StepResult};
+use deed_journal::{ProbeVerdict, StepEvent, StepResult};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -75,6 +75,16 @@ fn event_line(event: &StepEvent) -> String {
         }
         StepEvent::Receipt(receipt) => {
             format!("receipt of attempt {}, {} bytes", receipt.attempt, receipt.bytes.len())
+        }
+        StepEvent::Probed(probed) => {
+            let verdict = match &probed.verdict {
+                ProbeVerdict::Landed => "landed".to_owned(),
+                ProbeVerdict::NotLanded => "did not land".to_owned(),
+                ProbeVerdict::Partial { what } => format!("landed in part: {what}"),
+                ProbeVerdict::Undecidable { why } => format!("cannot be told: {why}"),
+                ProbeVerdict::Failed { why } => format!("the probe failed: {why}"),
+            };
+            format!("{}  probe of attempt {}: {verdict}", output::time(probed.probed_ms), probed.attempt)
         }
         StepEvent::Unsettled(unsettled) => {
             format!("outcome of attempt {} unknown: {}", unsettled.attempt, unsettled.reason)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::time::sleep;
-use wasmtime::Store;
+use wasmtime::{CallHook, Store};
 
 use super::Engine;
 use super::bindings::deed::tool::types as wit;
@@ -138,6 +138,16 @@ impl Engine {
                 store.set_hostcall_fuel(HOSTCALL_BYTES);
                 store.set_epoch_deadline(1);
                 store.epoch_deadline_async_yield_and_update(1);
+                if request.observer.awaits_host_call() {
+                    let observer = Arc::clone(request.observer);
+                    let mut first = true;
+                    store.call_hook(move |_, transition| {
+                        if matches!(transition, CallHook::CallingHost) && std::mem::take(&mut first) {
+                            observer.first_host_call();
+                        }
+                        Ok(())
+                    });
+                }
                 body(&mut store).await
             };
             let cancelled = async {

@@ -35,6 +35,14 @@ pub trait CallObserver: Send + Sync {
     /// How far the call is; `total` is none when unknown.
     fn progress(&self, done: u64, total: Option<u64>, message: &str);
 
+    /// Whether [`first_host_call`](Self::first_host_call) is to be told. It costs some nanoseconds a host call.
+    fn awaits_host_call(&self) -> bool {
+        false
+    }
+
+    /// The component runs, and calls the host for the first time.
+    fn first_host_call(&self) {}
+
     /// Make `receipt` durable before returning. The error goes to the tool: why nothing was saved.
     fn checkpoint(&self, receipt: &[u8]) -> Result<(), String>;
 }

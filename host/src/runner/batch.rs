@@ -1,21 +1,25 @@
 //! A batch: its steps, one after the other, neighbouring pure calls in parallel.
 
+use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 use deed_journal::{
-    Answer, EffectClass, EffectState, MessageBody, Outcome, Position, Recovery, RunKind, RunStatus,
+    Answer, EXPIRED, EffectClass, EffectState, MessageBody, Outcome, Position, Recovery, RunKind, RunStatus,
     SettledBy, Step, StepError, StepEvent, StepKind, StepResult, ToolResult, WaitKind,
 };
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::execute::{Execution, find_component};
-use super::plan::{APPROVE, Question};
-use super::wait::CRASHED;
+use super::execute::{Execution, Request};
+use super::plan::{APPROVE, Bound, Question};
+use super::reconcile::{CRASHED, Reconciled};
 use super::{Flow, RunError, Runner, missing};
 use crate::boundary::{Boundary, KillPoint};
-use crate::engine::{CallEnd, Output};
+use crate::engine::{CallEnd, LogLevel, Output, Plugin};
+use crate::grants::Granted;
 use crate::host_tools::{self, HostTool};
+use crate::turns::{Turn, WorkspaceLock};
 
 /// Pure calls that run at once; more wait for the next group. Guests share the cores, so more only adds memory: eight
 /// at their limit are 2 GiB.
@@ -35,15 +39,23 @@ impl<'h> Runner<'h> {
             if !self.is_pure_call(index) {
                 self.show(seq, step.planned.kind, &step.planned.name);
             }
+            let starts = step.planned.kind == StepKind::ToolCall && !self.is_inline(index)?;
+            if starts && let Some(flow) = self.admit(index)? {
+                if matches!(flow, Flow::Waiting) {
+                    return Ok(flow);
+                }
+                continue;
+            }
+            let step = &self.batch[index];
             let flow = match step.planned.kind {
                 StepKind::Wait => self.wait_step(index)?,
                 StepKind::Now => self.settle_inline(index)?,
-                StepKind::ToolCall if self.is_inline(index) => self.settle_inline(index)?,
+                StepKind::ToolCall if !starts => self.settle_inline(index)?,
                 StepKind::ToolCall if step.planned.effect.is_effectful() => self.effectful(index)?,
                 StepKind::ToolCall => self.pure_group(index)?,
                 _ => return Err(self.divergence(step, "a step of a batch".to_owned())),
             };
-            if matches!(flow, Flow::Waiting) {
+            if matches!(flow, Flow::Waiting) || self.run.position == Position::End {
                 return Ok(flow);
             }
         }
@@ -73,9 +85,9 @@ impl<'h> Runner<'h> {
     }
 
     /// Whether a tool call needs no component: refused, denied by the owner, or a tool of the host's own.
-    fn is_inline(&self, index: usize) -> bool {
+    fn is_inline(&self, index: usize) -> Result<bool, RunError> {
         let planned = &self.batch[index].planned;
-        planned.refused.is_some() || planned.component.is_none() || self.is_denied(index)
+        Ok(planned.refused.is_some() || planned.component.is_none() || self.is_denied(index)?)
     }
 
     /// The owner's answer to the question that was put before this step, if one was.
@@ -90,12 +102,22 @@ impl<'h> Runner<'h> {
     }
 
     /// Whether the owner was asked to approve this step, and did anything but that.
-    fn is_denied(&self, index: usize) -> bool {
-        let Some(wait) = index.checked_sub(2).map(|before| &self.batch[before].planned) else { return false };
-        let asked = Question::deserialize(&wait.args);
-        let is_approval =
-            wait.kind == StepKind::Wait && asked.is_ok_and(|question| question.kind == WaitKind::Approval);
-        is_approval && self.answer_before(index).is_none_or(|answer| answer.option != APPROVE)
+    fn is_denied(&self, index: usize) -> Result<bool, RunError> {
+        let Some(wait) = index.checked_sub(2).map(|before| &self.batch[before].planned) else {
+            return Ok(false);
+        };
+        if wait.kind != StepKind::Wait {
+            return Ok(false);
+        }
+        let Ok(Question { kind: WaitKind::Approval, bound, .. }) = Question::deserialize(&wait.args) else {
+            return Ok(false);
+        };
+        // An approval is for one call: these arguments, this component, this class.
+        let step = &self.batch[index];
+        if bound.is_some_and(|bound| bound != Bound::of(&step.planned)) {
+            return Err(self.divergence(step, "the call that was approved".to_owned()));
+        }
+        Ok(self.answer_before(index).is_none_or(|answer| answer.option != APPROVE))
     }
 
     /// Settle a step that takes no time and touches nothing but the run's own record.
@@ -104,34 +126,33 @@ impl<'h> Runner<'h> {
         self.approach(seq)?;
         self.reached(seq, Boundary::BeforeIntent)?;
         self.reached(seq, Boundary::AfterIntent)?;
-        let (result, settled_by) = self.inline_result(index);
+        let (result, settled_by) = self.inline_result(index)?;
         self.reached(seq, Boundary::AfterExec)?;
         self.settle(index, result, settled_by, false);
         self.reached(seq, Boundary::AfterCommit)?;
         Ok(Flow::On)
     }
 
-    fn inline_result(&mut self, index: usize) -> (StepResult, SettledBy) {
+    fn inline_result(&mut self, index: usize) -> Result<(StepResult, SettledBy), RunError> {
         let planned = self.batch[index].planned.clone();
         if planned.kind == StepKind::Now {
             let value = json!({ "now_ms": self.host.clock.now_ms() });
-            return (StepResult::Completed { value }, SettledBy::Execution);
+            return Ok((StepResult::Completed { value }, SettledBy::Execution));
         }
         if let Some(error) = planned.refused {
-            return (StepResult::Failed { error }, SettledBy::Refusal);
+            return Ok((StepResult::Failed { error }, SettledBy::Refusal));
         }
-        if self.is_denied(index) {
-            let reason = self.answer_before(index).and_then(|answer| answer.text);
-            let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
-            let error =
-                refused("denied", format!("the owner denied this call of `{}`{reason}", planned.name));
-            return (StepResult::Failed { error }, SettledBy::Owner);
+        if self.is_denied(index)?
+            && let Some(answer) = self.answer_before(index)
+        {
+            let error = denied_by_owner(&planned.name, &answer);
+            return Ok((StepResult::Failed { error }, SettledBy::Owner));
         }
         let tool = HostTool::ALL.into_iter().find(|tool| tool.name() == planned.name);
         let output = match tool {
             Some(HostTool::AskOwner) => self.answer_before(index).map_or_else(
                 || Err(refused("conflict", "the question was not asked".to_owned())),
-                |answer| Ok(host_tools::ask_owner(&answer)),
+                |answer| host_tools::ask_owner(&answer),
             ),
             Some(HostTool::UpdateCriteria) => host_tools::update_criteria(&planned.args, &self.run.criteria)
                 .map(|(output, criteria)| {
@@ -146,14 +167,18 @@ impl<'h> Runner<'h> {
             Ok(output) => StepResult::Completed { value: to_value(&output) },
             Err(error) => StepResult::Failed { error },
         };
-        (result, SettledBy::Execution)
+        Ok((result, SettledBy::Execution))
     }
 
     /// Run this pure call and its pure neighbours in parallel. Each outcome rides as soon as it is there.
     fn pure_group(&mut self, start: usize) -> Result<Flow, RunError> {
         let armed = self.host.boundaries.armed();
         let mut end = start + 1;
-        while end < self.batch.len() && end - start < PARALLEL_CALLS && self.is_pure_call(end) {
+        while end < self.batch.len()
+            && end - start < PARALLEL_CALLS
+            && self.is_pure_call(end)
+            && self.is_admitted(end)
+        {
             // What comes before an armed step is settled first, so that its neighbours are not cut off with it.
             if armed.is_some_and(|point| point.seq == self.batch[end].seq) {
                 break;
@@ -170,7 +195,10 @@ impl<'h> Runner<'h> {
             .map(|index| {
                 let step = &self.batch[index];
                 self.show(step.seq, step.planned.kind, &step.planned.name);
-                Ok((index, self.execution(index, 1)?))
+                let plugin = self
+                    .component_of(index)
+                    .ok_or_else(|| missing(format!("component of step {}", step.seq)))?;
+                Ok((index, self.execution(index, plugin, 1)))
             })
             .collect::<Result<_, RunError>>()?;
         if let [(index, execution)] = &executions[..] {
@@ -207,7 +235,7 @@ impl<'h> Runner<'h> {
         step.outcome.is_none()
             && step.planned.kind == StepKind::ToolCall
             && !step.planned.effect.is_effectful()
-            && !self.is_inline(index)
+            && self.is_inline(index).is_ok_and(|inline| !inline)
     }
 
     fn settle_pure(&mut self, index: usize, end: CallEnd) -> Result<Flow, RunError> {
@@ -226,31 +254,71 @@ impl<'h> Runner<'h> {
     fn effectful(&mut self, index: usize) -> Result<Flow, RunError> {
         let seq = self.batch[index].seq;
         let mut abnormal = 0;
+        // The attempt whose outcome is unknown, and why.
+        let mut unknown: Option<(u32, String)> = None;
         loop {
-            let step = self.batch[index].clone();
-            match Recovery::of(&step, self.host.journal.started(self.run.id, &step)) {
-                Recovery::Return => return Ok(Flow::On),
-                Recovery::Run { .. } | Recovery::Start { .. } => {}
-                Recovery::Reconcile { attempt } => {
-                    return self.reconcile(index, attempt, CRASHED.to_owned());
-                }
-                Recovery::Answer { attempt } => {
-                    if let Some(flow) = self.reconciled(index, attempt)? {
-                        return Ok(flow);
+            if unknown.is_none() {
+                let step = self.batch[index].clone();
+                match Recovery::of(&step, self.host.journal.started(self.run.id, &step)) {
+                    Recovery::Return => return Ok(Flow::On),
+                    Recovery::Run { attempt }
+                        if attempt > 1 && !self.processes_are_gone(index, attempt - 1) =>
+                    {
+                        unknown = Some((attempt - 1, CRASHED.to_owned()));
+                    }
+                    // Without its component it cannot run again, whatever its class says.
+                    Recovery::Run { attempt } if attempt > 1 && self.component_of(index).is_none() => {
+                        unknown = Some((
+                            attempt - 1,
+                            format!("{CRASHED}, and the version of its plugin that ran it is gone"),
+                        ));
+                    }
+                    Recovery::Run { .. } | Recovery::Start { .. } => {}
+                    Recovery::Reconcile { attempt } => unknown = Some((attempt, CRASHED.to_owned())),
+                    Recovery::Answer { attempt } => {
+                        if let Some(flow) = self.reconciled(index, attempt)? {
+                            return Ok(flow);
+                        }
                     }
                 }
             }
+            let mut verdict = None;
+            if let Some((attempt, reason)) = unknown.take() {
+                match self.reconcile(index, attempt, &reason)? {
+                    Reconciled::Over(flow) => return Ok(flow),
+                    // It did not happen, again and again: that is a failure, and no doubt.
+                    Reconciled::NotLanded(probed) if abnormal >= ABNORMAL_ENDS => {
+                        self.record_verdict(index, probed);
+                        let message =
+                            format!("{reason}; its probe says that it did not land, {abnormal} times");
+                        let error = refused("aborted", message);
+                        self.settle(index, StepResult::Failed { error }, SettledBy::Probe, false);
+                        return Ok(Flow::On);
+                    }
+                    Reconciled::NotLanded(probed) => verdict = Some(probed),
+                }
+            }
             // Before anything is recorded: a call that cannot run has no intent.
-            find_component(self.host, &self.run, &self.batch[index])?;
+            let Some(plugin) = self.component_of(index) else {
+                let message = format!(
+                    "`{}` was not called again: the version of its plugin that it was planned with is gone",
+                    self.batch[index].planned.name
+                );
+                let error = refused("component-gone", message);
+                self.settle(index, StepResult::Failed { error }, SettledBy::Refusal, false);
+                return Ok(Flow::On);
+            };
             self.approach(seq)?;
             self.reached(seq, Boundary::BeforeIntent)?;
+            let turn = self.take_turn(seq)?;
             let mut step = self.batch[index].clone();
-            let attempt = self.begin(&mut step)?;
+            let attempt = self.begin(&mut step, verdict)?;
             self.batch[index] = step;
             self.reached(seq, Boundary::AfterIntent)?;
-            let execution = self.execution(index, attempt)?;
+            let execution = self.execution(index, plugin, attempt);
             self.mark_start(&self.batch[index], attempt)?;
             let end = execution.run();
+            drop(turn);
             self.reached(seq, Boundary::AfterExec)?;
             // Receipts were recorded meanwhile.
             self.batch[index] = self.reload(seq)?;
@@ -266,8 +334,29 @@ impl<'h> Runner<'h> {
             abnormal += 1;
             let idempotent = self.batch[index].planned.effect == EffectClass::Idempotent;
             if !idempotent || abnormal >= ABNORMAL_ENDS {
-                return self.reconcile(index, attempt, reason);
+                unknown = Some((attempt, reason));
             }
+        }
+    }
+
+    /// Wait until no other writer of the workspace is in the middle of a call.
+    fn take_turn(&mut self, seq: u64) -> Result<Option<Turn>, RunError> {
+        let (Some(directory), Some(workspace)) = (&self.host.locks_dir, &self.run.workspace) else {
+            return Ok(None);
+        };
+        let lock = WorkspaceLock::new(directory, Path::new(workspace));
+        let waiting = || {
+            let message = "waits for another writer of this workspace to end its call";
+            self.host.watcher.log(seq, LogLevel::Warn, message);
+        };
+        let stopped = || self.host.stop.load(Ordering::Relaxed);
+        match lock.turn(waiting, stopped) {
+            Ok(Some(turn)) => Ok(Some(turn)),
+            Ok(None) => {
+                self.commit_durably()?;
+                Err(RunError::Stopped(self.run.id))
+            }
+            Err(source) => Err(RunError::Turn { workspace: workspace.clone(), source }),
         }
     }
 
@@ -277,8 +366,33 @@ impl<'h> Runner<'h> {
     }
 
     /// Everything one attempt of a call needs, so that it can run on any thread.
-    fn execution(&self, index: usize, attempt: u32) -> Result<Execution<'h>, RunError> {
+    fn execution(&self, index: usize, plugin: Plugin, attempt: u32) -> Execution<'h> {
+        let name = &self.batch[index].planned.name;
+        let mut granted = self.policy.granted(name);
+        if attempt == 1 {
+            // A stricter policy of today counts for what has not started yet.
+            granted = granted.meet(&self.current_policy().granted(name));
+        }
+        self.execution_of(index, plugin, granted, attempt)
+    }
+
+    pub(super) fn execution_of(
+        &self,
+        index: usize,
+        plugin: Plugin,
+        granted: Granted,
+        attempt: u32,
+    ) -> Execution<'h> {
         let step = &self.batch[index];
+        let installed = self.host.toolbox.installed(plugin.digest()).is_some();
+        if !installed {
+            let message = format!(
+                "`{}` runs on component {}, with which this step was planned; another version is installed, and later steps use that",
+                step.planned.name,
+                plugin.digest()
+            );
+            self.host.watcher.log(step.seq, LogLevel::Warn, &message);
+        }
         let reading = index.checked_sub(1).and_then(|before| self.batch[before].outcome.as_ref());
         let read_ms = match reading.map(|outcome| &outcome.result) {
             Some(StepResult::Completed { value }) => value["now_ms"].as_u64(),
@@ -286,13 +400,7 @@ impl<'h> Runner<'h> {
         };
         let recorded_ms = step.attempts.last().map(|attempt| attempt.intent.clock_ms);
         let clock_ms = recorded_ms.or(read_ms).unwrap_or(step.planned.planned_ms);
-        let name = &step.planned.name;
-        let mut granted = self.policy.granted(name);
-        if attempt == 1 {
-            // A stricter policy of today counts for what has not started yet.
-            granted = granted.meet(&self.current_policy().granted(name));
-        }
-        Execution::new(self.host, &self.run, granted, step, attempt, clock_ms)
+        Execution::new(self.host, &self.run, Request { step, plugin, granted, attempt, clock_ms })
     }
 
     /// Record what came of a step, and put what the model may see of it into the transcript.
@@ -312,8 +420,12 @@ impl<'h> Runner<'h> {
             settled_ms: self.host.clock.now_ms(),
         };
         self.record(&mut step, StepEvent::Outcome(outcome));
-        if step.planned.effect == EffectClass::NonIdempotent && settled_by == SettledBy::Execution {
+        let found_out = matches!(settled_by, SettledBy::Execution | SettledBy::Probe);
+        if step.planned.effect == EffectClass::NonIdempotent && found_out {
             self.make_urgent();
+        }
+        if let Some(beside) = self.host.beside.as_ref().filter(|_| !step.attempts.is_empty()) {
+            beside.forget_calls(self.run.id, step.seq, step.attempt());
         }
         self.batch[index] = step;
         self.tell_settled();
@@ -389,6 +501,15 @@ impl Ended {
 
 pub(super) fn to_value(output: &Output) -> Value {
     serde_json::to_value(output).expect("an output has text keys only")
+}
+
+/// The owner did anything but approve.
+pub(super) fn denied_by_owner(tool: &str, answer: &Answer) -> StepError {
+    if answer.option == EXPIRED {
+        return refused("expired", format!("this call of `{tool}` was not made: nobody approved it in time"));
+    }
+    let reason = answer.text.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+    refused("denied", format!("the owner denied this call of `{tool}`{reason}"))
 }
 
 fn refused(kind: &str, message: String) -> StepError {

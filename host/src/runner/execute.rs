@@ -1,55 +1,67 @@
-//! One attempt of a plugin's call.
+//! One attempt of a plugin's call, or the question about one.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use deed_journal::{
-    Durability, EffectClass, IdempotencyKey, Journal, Op, Receipt, Run, RunId, Step, StepEvent,
+    Digest, Durability, EffectClass, IdempotencyKey, Journal, Op, Position, ReadError, Receipt, Run, RunId,
+    Step, StepEvent,
 };
 
 use super::{Host, RunError};
 use crate::boundary::{Boundaries, Boundary, KillPoint};
 use crate::engine::{
     CallContext, CallEnd, CallObserver, CallRequest, CancelToken, Engine, Grants, Limits, LogLevel, Plugin,
+    Verdict,
 };
 use crate::grants::Granted;
-use crate::toolbox::Tool;
 use crate::watch::Watcher;
 
 /// What a call may take when its tool does not say: a build or a test suite of a mid-sized project.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Everything one attempt needs.
+/// What a probe may take: it looks at one thing, at most beyond a slow network.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What is fixed of a step's call before it is made.
+pub(super) struct Request<'a> {
+    pub(super) step: &'a Step,
+    /// The component that the step is bound to.
+    pub(super) plugin: Plugin,
+    pub(super) granted: Granted,
+    pub(super) attempt: u32,
+    pub(super) clock_ms: u64,
+}
+
+/// Everything one attempt needs, so that it can run on any thread.
 pub(super) struct Execution<'h> {
     engine: &'h Engine,
-    plugin: &'h Plugin,
+    plugin: Plugin,
     limits: Limits,
     cancel: &'h CancelToken,
     step: Step,
     attempt: u32,
     key: IdempotencyKey,
+    key_text: String,
     session: String,
     grants: Grants,
     clock_ms: u64,
     timeout: Duration,
-    observer: Arc<dyn CallObserver>,
+    observer: Arc<StepObserver>,
 }
 
 impl<'h> Execution<'h> {
-    pub(super) fn new(
-        host: &'h Host,
-        run: &Run,
-        granted: Granted,
-        step: &Step,
-        attempt: u32,
-        clock_ms: u64,
-    ) -> Result<Self, RunError> {
-        let (tool, plugin) = find_component(host, run, step)?;
+    pub(super) fn new(host: &'h Host, run: &Run, request: Request<'_>) -> Self {
+        let Request { step, plugin, granted, attempt, clock_ms } = request;
+        let told_ms = plugin.tool(&step.planned.name).and_then(|tool| tool.timeout_ms).map(u64::from);
+        let timeout = granted.timeout_ms.or(told_ms).map_or(DEFAULT_TIMEOUT, Duration::from_millis);
         let mut limits = host.limits.clone();
         if let Some(bytes) = granted.memory_bytes {
             limits.memory_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         }
+        let key = host.journal.key(run, step.seq);
         let observer = StepObserver {
             journal: Arc::clone(&host.journal),
             watcher: Arc::clone(&host.watcher),
@@ -57,26 +69,23 @@ impl<'h> Execution<'h> {
             run: run.id,
             seq: step.seq,
             attempt,
-            receipts: AtomicU32::new(0),
+            receipts: Some(AtomicU32::new(0)),
         };
-        Ok(Self {
+        Self {
             engine: host.toolbox.engine(),
             plugin,
             limits,
             cancel: &host.cancel,
             attempt,
-            key: host.journal.key(run, step.seq),
+            key,
+            key_text: key.to_string(),
             session: run.session.to_string(),
-            timeout: granted
-                .timeout_ms
-                .map(Duration::from_millis)
-                .or(tool.descriptor.timeout_ms.map(|ms| Duration::from_millis(u64::from(ms))))
-                .unwrap_or(DEFAULT_TIMEOUT),
             grants: grants(run, step.planned.effect, granted),
             clock_ms,
+            timeout,
             observer: Arc::new(observer),
             step: step.clone(),
-        })
+        }
     }
 
     /// The step's number.
@@ -86,46 +95,82 @@ impl<'h> Execution<'h> {
 
     /// Run it, on this thread.
     pub(super) fn run(&self) -> CallEnd {
-        self.engine.invoke(
-            self.plugin,
-            &CallRequest {
-                tool: &self.step.planned.name,
-                args: &self.step.planned.args.to_string(),
-                grants: &self.grants,
-                context: CallContext {
-                    idempotency_key: &self.key.to_string(),
-                    attempt: self.attempt,
-                    session: &self.session,
-                    receipt: self.step.receipt.as_deref(),
-                },
-                seed: self.key.seed(),
-                clock_ms: self.clock_ms,
-                timeout: self.timeout,
-                limits: &self.limits,
-                observer: &self.observer,
-                cancel: self.cancel,
+        let observer: Arc<dyn CallObserver> = Arc::clone(&self.observer) as _;
+        let args = self.step.planned.args.to_string();
+        self.engine.invoke(&self.plugin, &self.request(&args, &observer, self.timeout))
+    }
+
+    /// Ask the tool whether this attempt landed.
+    pub(super) fn probe(&self) -> Result<Verdict, CallEnd> {
+        // A probe changes nothing, a receipt included.
+        let observer: Arc<dyn CallObserver> = Arc::new(self.observer.without_receipts());
+        let args = self.step.planned.args.to_string();
+        let timeout = self.timeout.min(PROBE_TIMEOUT);
+        self.engine.probe(&self.plugin, &self.request(&args, &observer, timeout))
+    }
+
+    fn request<'a>(
+        &'a self,
+        args: &'a str,
+        observer: &'a Arc<dyn CallObserver>,
+        timeout: Duration,
+    ) -> CallRequest<'a> {
+        CallRequest {
+            tool: &self.step.planned.name,
+            args,
+            grants: &self.grants,
+            context: CallContext {
+                idempotency_key: &self.key_text,
+                attempt: self.attempt,
+                session: &self.session,
+                receipt: self.step.receipt.as_deref(),
             },
-        )
+            seed: self.key.seed(),
+            clock_ms: self.clock_ms,
+            timeout,
+            limits: &self.limits,
+            observer,
+            cancel: self.cancel,
+        }
     }
 }
 
-/// The tool of a step, on the component that the step is bound to.
-pub(super) fn find_component<'h>(
-    host: &'h Host,
-    run: &Run,
-    step: &Step,
-) -> Result<(&'h Tool, &'h Plugin), RunError> {
-    let toolbox = &host.toolbox;
-    let tool = toolbox.tools().find(|tool| tool.descriptor.name == step.planned.name);
-    let found = tool.and_then(|tool| Some((tool, toolbox.plugin(tool)?)));
-    found.filter(|(_, plugin)| Some(plugin.digest()) == step.planned.component).ok_or_else(|| {
-        RunError::ComponentGone {
-            run: run.id,
-            seq: step.seq,
-            tool: step.planned.name.clone(),
-            recorded: step.planned.component.map_or_else(String::new, |digest| digest.to_string()),
+impl Host {
+    /// Keep a component for as long as a step that is bound to it is not settled.
+    pub(super) fn keep(&self, digest: Digest) -> Result<(), RunError> {
+        let (Some(beside), Some(bytes)) = (&self.beside, self.toolbox.component_bytes(digest)) else {
+            return Ok(());
+        };
+        beside.keep(digest, bytes).map_err(|source| RunError::Keep { component: digest, source })
+    }
+
+    /// Drop what was kept for steps that are settled. What is installed stays: the next run needs it.
+    pub fn drop_settled(&self) -> Result<(), RunError> {
+        let Some(beside) = &self.beside else { return Ok(()) };
+        let reader = self.journal.read();
+        let mut needed: BTreeSet<_> =
+            self.toolbox.tools().filter_map(|tool| self.toolbox.component(tool)).collect();
+        for run in reader.open_runs().map_err(ReadError::from)?.items {
+            let Position::Batch { first, last, .. } = run.position else { continue };
+            for seq in first..=last {
+                let step = reader.step(run.id, seq)?;
+                needed.extend(
+                    step.filter(|step| step.outcome.is_none()).and_then(|step| step.planned.component),
+                );
+            }
         }
-    })
+        // What cannot be dropped today can be tomorrow.
+        let _ = beside.drop_others(&needed);
+        Ok(())
+    }
+
+    /// The component `digest`: the installed one, or one that was kept for the steps that are bound to it.
+    pub(super) fn component(&self, digest: Digest, tool: &str) -> Option<Plugin> {
+        if let Some(plugin) = self.toolbox.installed(digest) {
+            return Some(plugin.clone());
+        }
+        self.beside.as_ref()?.load(digest, self.toolbox.engine(), tool)
+    }
 }
 
 fn grants(run: &Run, class: EffectClass, granted: Granted) -> Grants {
@@ -144,7 +189,30 @@ struct StepObserver {
     run: RunId,
     seq: u64,
     attempt: u32,
-    receipts: AtomicU32,
+    /// Receipts so far; none when it may keep none.
+    receipts: Option<AtomicU32>,
+}
+
+impl StepObserver {
+    fn without_receipts(&self) -> Self {
+        Self {
+            journal: Arc::clone(&self.journal),
+            watcher: Arc::clone(&self.watcher),
+            boundaries: Arc::clone(&self.boundaries),
+            receipts: None,
+            ..*self
+        }
+    }
+
+    fn point(&self, boundary: Boundary) -> KillPoint {
+        KillPoint { seq: self.seq, boundary }
+    }
+
+    fn reached(&self, boundary: Boundary) {
+        if self.boundaries.armed() == Some(self.point(boundary)) {
+            self.boundaries.reached(self.point(boundary));
+        }
+    }
 }
 
 impl CallObserver for StepObserver {
@@ -156,18 +224,24 @@ impl CallObserver for StepObserver {
         self.watcher.progress(self.seq, done, total, message);
     }
 
+    fn awaits_host_call(&self) -> bool {
+        self.boundaries.armed() == Some(self.point(Boundary::MidExec))
+    }
+
+    fn first_host_call(&self) {
+        self.reached(Boundary::MidExec);
+    }
+
     fn checkpoint(&self, receipt: &[u8]) -> Result<(), String> {
+        let Some(receipts) = &self.receipts else { return Err("a probe keeps no receipt".to_owned()) };
         let event = StepEvent::Receipt(Receipt {
             attempt: self.attempt,
-            number: self.receipts.fetch_add(1, Ordering::Relaxed),
+            number: receipts.fetch_add(1, Ordering::Relaxed),
             bytes: receipt.to_vec(),
         });
         let op = Op::Step { run: self.run, seq: self.seq, event };
         self.journal.commit(vec![op], Durability::Durable).map_err(|error| error.to_string())?;
-        let point = KillPoint { seq: self.seq, boundary: Boundary::AfterReceipt };
-        if self.boundaries.armed() == Some(point) {
-            self.boundaries.reached(point);
-        }
+        self.reached(Boundary::AfterReceipt);
         Ok(())
     }
 }

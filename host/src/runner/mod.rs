@@ -3,12 +3,14 @@
 //! A run is read, not replayed: its head record says what comes next, and the steps of the batch under way say how far
 //! each of them is. Every change goes through the outbox, which decides what commits together.
 
+mod admit;
 mod batch;
 mod create;
 mod execute;
 mod outbox;
 mod own_step;
 mod plan;
+mod reconcile;
 mod turn;
 mod wait;
 
@@ -17,15 +19,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use deed_journal::{
-    Asked, Clock, CommitError, Criterion, Entropy, Journal, Message, Position, ReadError, Run, RunId,
+    Asked, Clock, CommitError, Criterion, Digest, Entropy, Journal, Message, Position, ReadError, Run, RunId,
     RunStatus, Session, SessionId, Step, StepKind, StepResult, Usage,
 };
 use serde::Serialize;
 use serde_json::Value;
 
 pub use self::create::{CallOptions, CreateError, Created, RunOptions};
+pub use self::reconcile::OnUnknown;
 
 use self::outbox::Outbox;
+use crate::beside::Beside;
 use crate::boundary::{Boundaries, Boundary, KillPoint};
 use crate::engine::{CancelToken, Limits};
 use crate::mission::Spec;
@@ -51,6 +55,13 @@ pub struct Host {
     pub watcher: Arc<dyn Watcher>,
     /// The directory of the user's own `deed.toml`, if there is one. That of a workspace lies in the workspace.
     pub config_dir: Option<PathBuf>,
+    /// Where components and the locks of calls are kept; nowhere when none: then a step of another version than the
+    /// installed one cannot go on, and nobody waits for an earlier attempt's processes.
+    pub beside: Option<Beside>,
+    /// Where the locks are by which writers of one workspace take turns; they take none when none.
+    pub locks_dir: Option<PathBuf>,
+    /// What becomes of a call whose outcome only the owner can tell.
+    pub on_unknown: OnUnknown,
     /// Who answers questions.
     pub owner: Arc<dyn Owner>,
     /// What each call may use up.
@@ -102,20 +113,23 @@ pub enum RunError {
     /// A `deed.toml` cannot be used.
     #[error(transparent)]
     Operator(#[from] OperatorError),
-    /// An attempt of a step ran on another version of its plugin.
+    /// A component could not be kept for the steps that are bound to it, so they were not planned.
     #[error(
-        "step {seq} `{tool}` of run {run} began with component {recorded}, which is not installed; install that version and resume",
-        run = run.short()
+        "failed to keep component {component} beside the journal: {source}; the run is as it was, resume it"
     )]
-    ComponentGone {
-        /// The run.
-        run: RunId,
-        /// The step.
-        seq: u64,
-        /// The tool.
-        tool: String,
-        /// The component's digest.
-        recorded: String,
+    Keep {
+        /// The component.
+        component: Digest,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// The lock of the workspace is not to be had.
+    #[error("failed to take a turn in workspace `{workspace}`: {source}; the run is as it was, resume it")]
+    Turn {
+        /// The workspace.
+        workspace: String,
+        /// The system's words.
+        source: std::io::Error,
     },
     /// The model failed. Resume to ask it again.
     #[error("step {seq} of run {run}: {source}", run = run.short())]

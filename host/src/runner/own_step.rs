@@ -1,7 +1,7 @@
 //! Steps that are the host's own work: setup, policy, clock readings, model calls.
 
 use deed_journal::{
-    EffectClass, Intent, Outcome, Planned, Recovery, SettledBy, Step, StepEvent, StepKind, StepResult,
+    EffectClass, Intent, Outcome, Planned, Probed, Recovery, SettledBy, Step, StepEvent, StepKind, StepResult,
 };
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ impl Runner<'_> {
         }
         self.approach(own.seq)?;
         self.reached(own.seq, Boundary::BeforeIntent)?;
-        let attempt = self.begin(&mut step)?;
+        let attempt = self.begin(&mut step, None)?;
         self.reached(own.seq, Boundary::AfterIntent)?;
         self.mark_start(&step, attempt)?;
         let value = execute(self)?;
@@ -87,8 +87,9 @@ impl Runner<'_> {
     }
 
     /// Record the intent of the next attempt and make it durable, with everything before it, unless an intent that never
-    /// started is there already. A pure step needs none. Returns the attempt.
-    pub(super) fn begin(&mut self, step: &mut Step) -> Result<u32, RunError> {
+    /// started is there already. A pure step needs none. `verdict` is what a probe said of the attempt before; it commits
+    /// together with the intent that it allows. Returns the attempt.
+    pub(super) fn begin(&mut self, step: &mut Step, verdict: Option<Probed>) -> Result<u32, RunError> {
         if !step.planned.effect.is_effectful() {
             return Ok(1);
         }
@@ -101,6 +102,9 @@ impl Runner<'_> {
             let first_ms = step.attempts.first().map(|attempt| attempt.intent.clock_ms);
             let clock_ms = first_ms.unwrap_or_else(|| self.host.clock.now_ms());
             let marks = self.host.journal.mark_place();
+            if let Some(verdict) = verdict {
+                self.record(step, StepEvent::Probed(verdict));
+            }
             self.record(step, StepEvent::Intent(Intent { attempt, clock_ms, marks }));
             attempt
         };

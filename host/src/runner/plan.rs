@@ -1,10 +1,12 @@
 //! Planning a batch: every call gets its number, its class and its decision before the first one executes.
 
-use deed_journal::{EffectClass, EffectState, Planned, Step, StepError, StepEvent, StepKind, WaitKind};
+use deed_journal::{
+    Digest, EffectClass, EffectState, Planned, Step, StepError, StepEvent, StepKind, WaitKind,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Runner;
+use super::{RunError, Runner};
 use crate::arguments::shown_args;
 use crate::engine::ToolDescriptor;
 use crate::grants::HostGrant;
@@ -20,6 +22,23 @@ pub(super) struct Question {
     pub(super) kind: WaitKind,
     pub(super) text: String,
     pub(super) options: Vec<String>,
+    /// The one call that an approval is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) bound: Option<Bound>,
+}
+
+/// What an approval is bound to, besides the run and the step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Bound {
+    args_digest: Digest,
+    component: Option<Digest>,
+    effect: EffectClass,
+}
+
+impl Bound {
+    pub(super) fn of(planned: &Planned) -> Self {
+        Self { args_digest: planned.args_digest, component: planned.component, effect: planned.effect }
+    }
 }
 
 /// The options of an approval.
@@ -31,11 +50,14 @@ impl Runner<'_> {
     /// Plan the steps of `calls`, from `first` on, in call order: a question that a call needs first and the clock
     /// reading that goes with its answer are numbered too, so that a crash cannot change any number. Returns the calls'
     /// ids.
-    pub(super) fn plan_calls(&mut self, first: u64, calls: &[Call]) -> Vec<String> {
+    pub(super) fn plan_calls(&mut self, first: u64, calls: &[Call]) -> Result<Vec<String>, RunError> {
         self.batch.clear();
         let mut ids = Vec::with_capacity(calls.len());
         for call in calls {
             let (mut planned, question) = self.plan_call(call);
+            if let Some(component) = planned.component {
+                self.host.keep(component)?;
+            }
             if let Some(question) = question {
                 let args = serde_json::to_value(question).expect("a question has text keys only");
                 self.plan_step(first, own(StepKind::Wait, &call.tool, args, planned.planned_ms));
@@ -47,7 +69,7 @@ impl Runner<'_> {
             ids.push(id);
             self.plan_step(first, planned);
         }
-        ids
+        Ok(ids)
     }
 
     fn plan_step(&mut self, first: u64, planned: Planned) {
@@ -87,7 +109,9 @@ impl Runner<'_> {
         };
         if tool.host_tool() == Some(HostTool::AskOwner) && planned.refused.is_none() {
             return match host_tools::question(&call.input) {
-                Ok((text, options)) => (planned, Some(Question { kind: WaitKind::Question, text, options })),
+                Ok((text, options)) => {
+                    (planned, Some(Question { kind: WaitKind::Question, text, options, bound: None }))
+                }
                 Err(error) => {
                     planned.refused = Some(error);
                     (planned, None)
@@ -132,11 +156,12 @@ pub(super) fn denied(planned: &Planned, rule: &SourcedRule) -> StepError {
     }
 }
 
-fn approval(planned: &Planned) -> Question {
+pub(super) fn approval(planned: &Planned) -> Question {
     Question {
         kind: WaitKind::Approval,
         text: format!("May `{}` ({}) run with {}?", planned.name, planned.effect, shown_args(&planned.args)),
         options: vec![APPROVE.to_owned(), DENY.to_owned()],
+        bound: Some(Bound::of(planned)),
     }
 }
 

@@ -137,7 +137,7 @@ impl Runner<'_> {
             return self.end(RunStatus::Done, None);
         }
         self.run.usage.calls += calls.len() as u64;
-        let ids = self.plan_calls(first, calls);
+        let ids = self.plan_calls(first, calls)?;
         let calls = calls
             .iter()
             .zip(ids)

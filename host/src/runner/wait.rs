@@ -1,23 +1,13 @@
 //! Questions to the owner: approvals, questions of the model, and what came of a call that nobody else can tell.
 
 use deed_journal::{
-    Answer, Asked, Intent, Op, RunStatus, SettledBy, Step, StepEvent, StepResult, Unsettled, WaitId, WaitKind,
+    Answer, Asked, CommitError, Durability, EXPIRED, Intent, Op, RunStatus, SettledBy, Step, StepEvent,
+    StepResult, Wait, WaitId, WaitKind,
 };
 
-use super::batch::to_value;
 use super::plan::Question;
 use super::{Flow, RunError, Runner, missing};
-use crate::arguments::shown_args;
 use crate::boundary::Boundary;
-use crate::engine::Output;
-
-/// The owner's answers about a call whose outcome is unknown.
-const HAPPENED: &str = "happened";
-const DID_NOT_HAPPEN: &str = "did-not-happen";
-const ABANDON: &str = "abandon";
-
-/// Why the outcome of an attempt is unknown that an earlier process began.
-pub(super) const CRASHED: &str = "the process ended before its outcome was recorded";
 
 impl Runner<'_> {
     /// A step that is a question: ask it, and settle it with the answer.
@@ -45,109 +35,86 @@ impl Runner<'_> {
     }
 
     fn question_of(&self, step: &Step) -> Result<Asked, RunError> {
-        let Question { kind, text: question, options } = serde_json::from_value(step.planned.args.clone())
-            .map_err(|error| RunError::Source {
+        let Question { kind, text: question, options, .. } =
+            serde_json::from_value(step.planned.args.clone()).map_err(|error| RunError::Source {
                 run: self.run.id,
                 reason: format!("the question of step {} is not readable: {error}", step.seq),
             })?;
-        Ok(Asked {
-            id: WaitId { run: self.run.id, seq: step.seq, revision: 1 },
-            kind,
-            name: step.planned.name.clone(),
-            question,
-            options,
-            opened_ms: self.host.clock.now_ms(),
-            expires_ms: None,
-        })
+        let id = WaitId { run: self.run.id, seq: step.seq, revision: 1 };
+        Ok(self.asked(id, kind, &step.planned.name, question, options))
     }
 
-    /// Nobody but the owner can tell what came of this attempt: record that, and ask.
-    pub(super) fn reconcile(&mut self, index: usize, attempt: u32, reason: String) -> Result<Flow, RunError> {
-        let mut step = self.batch[index].clone();
-        let question = format!(
-            "Did `{}` (step {}, attempt {attempt}) happen? Its outcome is unknown: {reason}. Its arguments: {}",
-            step.planned.name,
-            step.seq,
-            shown_args(&step.planned.args)
-        );
-        let asked = Asked {
-            id: WaitId { run: self.run.id, seq: step.seq, revision: attempt },
-            kind: WaitKind::Reconcile,
-            name: step.planned.name.clone(),
-            question,
-            options: [HAPPENED, DID_NOT_HAPPEN, ABANDON].map(str::to_owned).to_vec(),
-            opened_ms: self.host.clock.now_ms(),
-            expires_ms: None,
-        };
-        self.record(&mut step, StepEvent::Unsettled(Unsettled { attempt, reason }));
-        self.batch[index] = step;
-        self.open(asked)?;
-        // The batch comes back to this step, and finds the question.
-        Ok(Flow::On)
-    }
-
-    /// Act on the owner's answer about an attempt. None: it did not happen, run it again.
-    pub(super) fn reconciled(&mut self, index: usize, attempt: u32) -> Result<Option<Flow>, RunError> {
-        let seq = self.batch[index].seq;
-        let Some(answer) = self.answer_to(WaitId { run: self.run.id, seq, revision: attempt })? else {
-            return Ok(Some(Flow::Waiting));
-        };
-        let result = match answer.option.as_str() {
-            DID_NOT_HAPPEN => return Ok(None),
-            HAPPENED => {
-                let last = self.batch[index].attempts.last().and_then(|attempt| attempt.unsettled.as_ref());
-                let when = match last {
-                    Some(unsettled) if unsettled.reason != CRASHED => "before it ended abnormally",
-                    _ => "before a crash",
-                };
-                let mut text = format!(
-                    "the owner confirmed that this call had already run {when}; it was not run again"
-                );
-                if let Some(result) = &answer.text {
-                    text.push_str("\nits result, as the owner gave it: ");
-                    text.push_str(result);
-                }
-                StepResult::Completed {
-                    value: to_value(&Output { landed_before: true, ..Output::text(text) }),
-                }
-            }
-            _ => {
-                let why = answer.text.map_or_else(String::new, |text| format!(": {text}"));
-                let reason = format!(
-                    "the outcome of this call is unknown, and the owner gave it up{why}; it may or may not have happened"
-                );
-                StepResult::Abandoned { reason }
-            }
-        };
-        let landed_before = matches!(result, StepResult::Completed { .. });
-        self.settle(index, result, SettledBy::Owner, landed_before);
-        Ok(Some(Flow::On))
+    /// An approval or a question, put now.
+    pub(super) fn asked(
+        &self,
+        id: WaitId,
+        kind: WaitKind,
+        name: &str,
+        question: String,
+        options: Vec<String>,
+    ) -> Asked {
+        let opened_ms = self.host.clock.now_ms();
+        let expires_ms = self.policy.answer_within_ms.map(|within_ms| opened_ms.saturating_add(within_ms));
+        Asked { id, kind, name: name.to_owned(), question, options, opened_ms, expires_ms }
     }
 
     /// Ask. The question commits with what made it necessary, and is durable before anyone sees it.
-    fn open(&mut self, asked: Asked) -> Result<(), RunError> {
+    pub(super) fn open(&mut self, asked: Asked) -> Result<(), RunError> {
         self.push(Op::Ask(asked));
         self.run.status = RunStatus::Waiting;
         self.commit_durably()
     }
 
     /// The answer to an open question, given before or now in place. None: the run waits.
-    fn answer_to(&mut self, id: WaitId) -> Result<Option<Answer>, RunError> {
-        let wait = self.host.journal.read().wait(id)?.ok_or_else(|| missing(format!("question {id}")))?;
+    pub(super) fn answer_to(&mut self, id: WaitId) -> Result<Option<Answer>, RunError> {
+        let wait = self.wait(id)?;
         if wait.answer.is_some() {
             self.run.status = RunStatus::Running;
             return Ok(wait.answer);
         }
         self.run.status = RunStatus::Waiting;
-        let Some(reply) = self.host.owner.ask(&wait.asked) else {
-            self.commit_durably()?;
-            return Ok(None);
+        let reply = if wait.asked.has_expired(self.host.clock.now_ms()) {
+            None
+        } else {
+            self.host.owner.ask(&wait.asked)
         };
+        let now_ms = self.host.clock.now_ms();
+        let (option, text) = match reply {
+            // Whoever answers too late has not answered.
+            _ if wait.asked.has_expired(now_ms) => (EXPIRED.to_owned(), None),
+            Some(reply) => (reply.option, reply.text),
+            None => {
+                self.commit_durably()?;
+                // Somebody else may have answered while this one was asked.
+                let answer = self.wait(id)?.answer;
+                if answer.is_some() {
+                    self.run.status = RunStatus::Running;
+                }
+                return Ok(answer);
+            }
+        };
+        let answer = Answer { option, text, answered_ms: now_ms };
+        let answered = self.host.journal.commit(
+            vec![Op::Answer { id, answer: answer.clone() }],
+            // With what it allows, which may be pure, in between, nobody is asked again because a process died.
+            Durability::Riding,
+        );
         self.run.status = RunStatus::Running;
-        let answer = Answer { option: reply.option, text: reply.text, answered_ms: self.host.clock.now_ms() };
-        self.push(Op::Answer { id, answer: answer.clone() });
-        // What it allows may be pure, and nobody is asked again because a process died over it.
         self.make_urgent();
-        Ok(Some(answer))
+        match answered {
+            Ok(_) => Ok(Some(answer)),
+            // The first answer counts, wherever it came from.
+            Err(CommitError::AnsweredBefore { .. }) => Ok(self.wait(id)?.answer),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn wait(&self, id: WaitId) -> Result<Wait, RunError> {
+        self.host.journal.read().wait(id)?.ok_or_else(|| missing(format!("question {id}")))
+    }
+
+    /// Whether a question has its answer.
+    pub(super) fn is_answered(&self, id: WaitId) -> Result<bool, RunError> {
+        Ok(self.wait(id)?.answer.is_some())
     }
 }

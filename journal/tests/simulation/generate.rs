@@ -5,8 +5,9 @@
 use deed_journal::test_support::Seeded;
 use deed_journal::{
     Answer, Asked, Base, Digest, Durability, EffectClass, EffectState, Intent, MessageBody, Op, Outcome,
-    Planned, Position, Receipt, RewriteKind, Role, Run, RunId, RunStatus, SessionId, SettledBy, StepError,
-    StepEvent, StepKind, StepResult, ToolCall, ToolResult, Turn, Unsettled, WaitId, WaitKind,
+    Planned, Position, ProbeVerdict, Probed, Receipt, RewriteKind, Role, Run, RunId, RunStatus, SessionId,
+    SettledBy, StepError, StepEvent, StepKind, StepResult, ToolCall, ToolResult, Turn, Unsettled, WaitId,
+    WaitKind,
 };
 use serde_json::{Value, json};
 
@@ -247,9 +248,9 @@ impl Generator {
             .iter()
             .filter(|event| matches!(event, StepEvent::Receipt(receipt) if receipt.attempt == attempts))
             .count();
-        let unsettled = matches!(events.last(), Some(StepEvent::Unsettled(_)));
-        let event = match self.random.below(10) {
-            3..=4 if unsettled => return None,
+        let ended = matches!(events.last(), Some(StepEvent::Unsettled(_) | StepEvent::Probed(_)));
+        let event = match self.random.below(11) {
+            3..=4 if ended => return None,
             0..=2 => StepEvent::Intent(Intent { attempt: attempt + 1, clock_ms: self.number(), marks: None }),
             3..=4 => StepEvent::Receipt(Receipt {
                 attempt,
@@ -257,6 +258,7 @@ impl Generator {
                 bytes: self.text().into_bytes(),
             }),
             5 => StepEvent::Unsettled(Unsettled { attempt, reason: self.text() }),
+            6 => StepEvent::Probed(Probed { attempt, verdict: self.verdict(), probed_ms: self.number() }),
             _ => StepEvent::Outcome(Outcome {
                 attempt,
                 result: self.result(),
@@ -266,6 +268,16 @@ impl Generator {
             }),
         };
         Some(Op::Step { run, seq, event })
+    }
+
+    fn verdict(&mut self) -> ProbeVerdict {
+        match self.random.below(5) {
+            0 => ProbeVerdict::Landed,
+            1 => ProbeVerdict::NotLanded,
+            2 => ProbeVerdict::Partial { what: self.text() },
+            3 => ProbeVerdict::Undecidable { why: self.text() },
+            _ => ProbeVerdict::Failed { why: self.text() },
+        }
     }
 
     fn result(&mut self) -> StepResult {
@@ -404,7 +416,11 @@ impl Generator {
             question: self.text(),
             options: vec!["yes".into(), "no".into()],
             opened_ms: self.number(),
-            expires_ms: None,
+            expires_ms: if self.random.once_in(4) {
+                Some(self.number() + self.random.below(40) as u64)
+            } else {
+                None
+            },
         }))
     }
 
@@ -416,7 +432,8 @@ impl Generator {
             return None;
         }
         let wait = *self.random.pick(&waits);
-        let option = if self.wrong() { "perhaps" } else { *self.random.pick(&["yes", "no"]) };
+        let option =
+            if self.wrong() { "perhaps" } else { *self.random.pick(&["yes", "yes", "no", "no", "expired"]) };
         let text = self.random.once_in(3).then(|| self.text());
         let answer = match &wait.answer {
             Some(first) if self.random.once_in(2) => Answer { answered_ms: self.number(), ..first.clone() },

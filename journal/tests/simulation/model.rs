@@ -72,6 +72,7 @@ pub enum Refusal {
     NoSuchWait,
     NoSuchOption,
     AnsweredBefore,
+    Expired,
 }
 
 pub fn head_of(branch: &[Message]) -> Option<Head> {
@@ -330,7 +331,11 @@ impl Model {
 
     fn answer(&mut self, id: &WaitId, answer: &Answer) -> Result<bool, Refusal> {
         let wait = self.waits.get_mut(id).ok_or(Refusal::NoSuchWait)?;
-        if !wait.asked.options.contains(&answer.option) {
+        let expired = wait.asked.expires_ms.is_some_and(|expires_ms| answer.answered_ms >= expires_ms);
+        if wait.answer.is_none() && expired && answer.option != "expired" {
+            return Err(Refusal::Expired);
+        }
+        if !wait.asked.options.contains(&answer.option) && !(expired && answer.option == "expired") {
             return Err(Refusal::NoSuchOption);
         }
         match &wait.answer {
@@ -355,6 +360,8 @@ fn follows(events: &[StepEvent], event: &StepEvent) -> bool {
         let is_it = |event: &StepEvent| matches!(event, StepEvent::Unsettled(it) if it.attempt == attempt);
         events.iter().any(is_it)
     };
+    let probed =
+        |attempt| events.iter().any(|event| matches!(event, StepEvent::Probed(it) if it.attempt == attempt));
     match event {
         StepEvent::Planned(_) => false,
         StepEvent::Intent(intent) => intent.attempt == attempts + 1,
@@ -363,6 +370,9 @@ fn follows(events: &[StepEvent], event: &StepEvent) -> bool {
                 |event: &&StepEvent| matches!(event, StepEvent::Receipt(it) if it.attempt == receipt.attempt);
             let before = events.iter().filter(is_of_it).count();
             attempts > 0 && receipt.attempt == attempts && receipt.number as usize == before
+        }
+        StepEvent::Probed(it) => {
+            attempts > 0 && it.attempt == attempts && !probed(attempts) && !unsettled(attempts)
         }
         StepEvent::Unsettled(it) => attempts > 0 && it.attempt == attempts && !unsettled(attempts),
         StepEvent::Outcome(outcome) => attempts == 0 || outcome.attempt == attempts,

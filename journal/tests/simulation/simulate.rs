@@ -317,6 +317,7 @@ fn refusal_of(error: &CommitError) -> Option<Refusal> {
         CommitError::NoSuchWait(_) => Refusal::NoSuchWait,
         CommitError::NoSuchOption { .. } => Refusal::NoSuchOption,
         CommitError::AnsweredBefore { .. } => Refusal::AnsweredBefore,
+        CommitError::Expired(_) => Refusal::Expired,
         CommitError::Fenced { .. }
         | CommitError::TooLarge { .. }
         | CommitError::Read(_)

@@ -1,0 +1,177 @@
+//! What the host keeps beside the journal: the components that unsettled steps run on, and the locks of calls.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use backon::{BlockingRetryable as _, ConstantBuilder};
+use deed_journal::{Digest, RunId};
+use tempfile::NamedTempFile;
+
+use crate::engine::{Engine, Plugin};
+
+/// How long recovery waits for the processes of an earlier attempt. They were told to die with their host, so they are
+/// gone within milliseconds; what is left after five seconds does not mean to go.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often it looks.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+
+/// The two directories beside a journal.
+#[derive(Debug)]
+pub struct Beside {
+    components: PathBuf,
+    calls: PathBuf,
+    /// Kept components that were loaded.
+    loaded: Mutex<BTreeMap<Digest, Plugin>>,
+}
+
+impl Beside {
+    /// Beside the journal at `journal`: `journal.redb` has `journal.redb.components` and `journal.redb.calls`.
+    pub fn new(journal: &Path) -> Self {
+        let named = |suffix: &str| {
+            let mut name = journal.as_os_str().to_owned();
+            name.push(suffix);
+            PathBuf::from(name)
+        };
+        Self { components: named(".components"), calls: named(".calls"), loaded: Mutex::default() }
+    }
+
+    /// Keep a component until no step needs it. Durable when this returns; one that is kept already costs a look.
+    pub fn keep(&self, digest: Digest, component: &[u8]) -> io::Result<()> {
+        let path = self.component(digest);
+        if path.exists() {
+            return Ok(());
+        }
+        create_private(&self.components)?;
+        let mut file = NamedTempFile::new_in(&self.components)?;
+        file.write_all(component)?;
+        file.as_file().sync_all()?;
+        file.persist(&path)?;
+        File::open(&self.components)?.sync_all()
+    }
+
+    /// A component that was kept. None when it is gone, or is not what its name says.
+    pub fn kept(&self, digest: Digest) -> Option<Vec<u8>> {
+        fs::read(self.component(digest)).ok().filter(|bytes| Digest::of(bytes) == digest)
+    }
+
+    /// A kept component, ready to be called. None when it is gone or the engine does not take it any more.
+    pub(crate) fn load(&self, digest: Digest, engine: &Engine, name: &str) -> Option<Plugin> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plugin) = loaded.get(&digest) {
+            return Some(plugin.clone());
+        }
+        let plugin = engine.load(name, &self.kept(digest)?).ok()?;
+        loaded.insert(digest, plugin.clone());
+        Some(plugin)
+    }
+
+    /// Drop every component that is not `needed`.
+    pub fn drop_others(&self, needed: &BTreeSet<Digest>) -> io::Result<()> {
+        let entries = match fs::read_dir(&self.components) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        let names: BTreeSet<_> = needed.iter().map(|digest| name_of(*digest)).collect();
+        for entry in entries {
+            let entry = entry?;
+            if !entry.file_name().to_str().is_some_and(|name| names.contains(name)) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn component(&self, digest: Digest) -> PathBuf {
+        self.components.join(name_of(digest))
+    }
+
+    /// The file that the processes of an attempt hold locked. The directory is there when this returns.
+    pub fn call_lock(&self, run: RunId, seq: u64, attempt: u32) -> io::Result<PathBuf> {
+        create_private(&self.calls)?;
+        Ok(self.call(run, seq, attempt))
+    }
+
+    fn call(&self, run: RunId, seq: u64, attempt: u32) -> PathBuf {
+        self.calls.join(format!("{run}-{seq}-{attempt}"))
+    }
+
+    /// Wait until no process of an attempt is left, for some seconds; whether that is so. One that started none is gone.
+    pub fn processes_are_gone(&self, run: RunId, seq: u64, attempt: u32) -> io::Result<bool> {
+        let path = self.call(run, seq, attempt);
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+            file => file?,
+        };
+        let looks = usize::try_from(PATIENCE.as_millis() / BETWEEN_LOOKS.as_millis()).unwrap_or(usize::MAX);
+        let patience = ConstantBuilder::default().with_delay(BETWEEN_LOOKS).with_max_times(looks);
+        let gone = (|| file.try_lock())
+            .retry(patience)
+            .when(|error| matches!(error, TryLockError::WouldBlock))
+            .call();
+        match gone {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Forget the attempts of a settled step.
+    pub fn forget_calls(&self, run: RunId, seq: u64, attempts: u32) {
+        for attempt in 1..=attempts {
+            // One that is left behind is a few bytes that nobody looks at.
+            let _ = fs::remove_file(self.call(run, seq, attempt));
+        }
+    }
+}
+
+fn name_of(digest: Digest) -> String {
+    format!("{digest}.wasm")
+}
+
+fn create_private(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_component_is_kept_until_it_is_not_needed() {
+        let directory = tempfile::tempdir().unwrap();
+        let beside = Beside::new(&directory.path().join("journal.redb"));
+        let (one, other) = (Digest::of(b"one"), Digest::of(b"other"));
+        assert_eq!(beside.kept(one), None);
+        beside.drop_others(&BTreeSet::new()).unwrap();
+        for _ in 0..2 {
+            beside.keep(one, b"one").unwrap();
+        }
+        beside.keep(other, b"other").unwrap();
+        assert_eq!(beside.kept(one).as_deref(), Some(&b"one"[..]));
+        beside.drop_others(&BTreeSet::from([other])).unwrap();
+        assert_eq!((beside.kept(one), beside.kept(other).is_some()), (None, true));
+        fs::write(beside.component(other), b"changed").unwrap();
+        assert_eq!(beside.kept(other), None, "a changed byte is not served");
+    }
+
+    #[test]
+    fn an_attempt_is_gone_when_nobody_holds_its_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let beside = Beside::new(&directory.path().join("journal.redb"));
+        let run = RunId::from_bytes([7; 16]);
+        assert!(beside.processes_are_gone(run, 3, 1).unwrap(), "it started none");
+        let path = beside.call_lock(run, 3, 1).unwrap();
+        let held = File::create(&path).unwrap();
+        held.lock().unwrap();
+        drop(held);
+        assert!(beside.processes_are_gone(run, 3, 1).unwrap());
+        beside.forget_calls(run, 3, 2);
+        assert!(!path.exists());
+    }
+}
