@@ -9,5 +9,6 @@ fn main() {
     build_guests::build(&[
         Guest { name: "greet", package: "deed-guest-greet", directory: "tests/guests/greet" },
         Guest { name: "misbehave", package: "deed-guest-misbehave", directory: "tests/guests/misbehave" },
+        Guest { name: "probes", package: "deed-guest-probes", directory: "tests/guests/probes" },
     ]);
 }

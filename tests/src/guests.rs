@@ -5,3 +5,15 @@ pub const GREET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/greet.wasm"))
 
 /// The component of `tests/guests/misbehave`: tools that misbehave, each in one way.
 pub const MISBEHAVE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/misbehave.wasm"));
+
+/// The component of `tests/guests/probes`: tools with a probe that answers as it is told, and without one.
+pub const PROBES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/probes.wasm"));
+
+/// [`PROBES`] as another version of it: its results end with `version-two` in place of `version-one`.
+pub fn other_probes() -> Vec<u8> {
+    const OLD: &[u8] = b"version-one";
+    let mut bytes = PROBES.to_vec();
+    let at = bytes.windows(OLD.len()).position(|window| window == OLD).expect("its version is in it");
+    bytes[at..at + OLD.len()].copy_from_slice(b"version-two");
+    bytes
+}

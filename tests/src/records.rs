@@ -102,6 +102,12 @@ impl StepRow {
     pub fn title(&self) -> String {
         format!("{}/{}", self.kind, self.name)
     }
+
+    /// Whether it is the call of a plugin's tool, and none of the host's own.
+    pub fn runs_component(&self) -> bool {
+        let own = ["ask_owner", "update_criteria", "finish"];
+        self.kind == "tool_call" && !own.contains(&self.name.as_str())
+    }
 }
 
 /// The shape of a run, `seq:kind/name:status`, a line for each step: the same with and without crashes.

@@ -119,10 +119,41 @@ impl Sandbox {
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
     {
-        Deed::new(&self.home())
+        self.timed(journal, args).args(["--deterministic", &self.seed])
+    }
+
+    /// The same with the real clock and random ids: later than every instant of the fixed clock.
+    pub fn deed_today<I, S>(&self, args: I) -> Deed
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        self.timed(&self.journal(), args)
+    }
+
+    fn timed<I, S>(&self, journal: &Path, args: I) -> Deed
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        let deed = Deed::new(&self.home())
             .args([OsStr::new("--journal"), journal.as_os_str()])
-            .args(["--format", "json", "--deterministic", &self.seed])
-            .args(args)
+            .args(["--format", "json"]);
+        let tools = self.tools();
+        let deed = if tools.is_dir() { deed.args([OsStr::new("--tools"), tools.as_os_str()]) } else { deed };
+        deed.args(args)
+    }
+
+    /// Where further plugins are looked for, once there is one.
+    pub fn tools(&self) -> PathBuf {
+        self.root().join("tools")
+    }
+
+    /// Install a plugin, or another version of it.
+    pub fn install(&self, name: &str, component: &[u8]) {
+        fs::create_dir_all(self.tools()).expect("the sandbox is writable");
+        fs::write(self.tools().join(name).with_extension("wasm"), component)
+            .expect("the sandbox is writable");
     }
 
     /// The first process of the mission.

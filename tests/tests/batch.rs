@@ -59,7 +59,11 @@ fn c03_a_read_before_a_write_and_two_edits_of_one_line_killed_at_every_point() {
     };
     assert!(!read(1).contains("eggs") && read(2).contains("eggs") && read(3).contains("green"));
 
-    let passes = |step: &StepRow, point: Point| point != Point::AfterReceipt || step.name == "edit_file";
+    let passes = |step: &StepRow, point: Point| match point {
+        Point::AfterReceipt => step.name == "edit_file",
+        Point::MidExec => step.runs_component(),
+        _ => true,
+    };
     let cases: Vec<Kill> = reference
         .steps
         .iter()

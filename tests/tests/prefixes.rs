@@ -336,6 +336,8 @@ const TABLE: &[&str] = &[
     "18 after: [19 scripted]",
     "19 before: []",
     "19 after: []",
+    "19 before: []",
+    "19 after: []",
     "23 before: [24 scripted]",
     "23 after: [24 scripted]",
     "25 before: []",
