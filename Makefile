@@ -45,8 +45,10 @@ test: build       ## every test, the crash sweeps and the guests' own included
 COUNT ?= 100000
 SEED ?= 1
 
-fuzz:             ## random work on failing disks, at nightly size: COUNT and SEED choose how much, and which
+fuzz: wasm-target ## random work on failing disks (COUNT and SEED choose how much, and which), and all double kills
 	DEED_FUZZ_SEED=$(SEED) DEED_FUZZ_COUNT=$(COUNT) $(CARGO) test -p deed-journal --test simulation a17 -- --nocapture
+	$(MAKE) build
+	$(CARGO) test --workspace --test double_kills -- --ignored --nocapture
 
 demo: build       ## a mission that is killed twice and comes back
 	@$(DEV_DIR)/examples/demo

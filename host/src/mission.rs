@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::grants::Grant;
+use crate::operator::OperatorFile;
 use crate::policy::Rule;
 
 /// Turns of a model towards an objective.
@@ -229,10 +230,11 @@ impl Spec {
     }
 }
 
-/// The JSON Schemas of the two files, by name: `mission` and `batch`.
-pub fn schemas() -> [(&'static str, Value); 2] {
+/// The JSON Schemas of the files that people write, by name: `mission`, `batch`, and `operator` for `deed.toml`.
+pub fn schemas() -> [(&'static str, Value); 3] {
     [
         ("mission", schemars::schema_for!(Mission).to_value()),
         ("batch", schemars::schema_for!(Batch).to_value()),
+        ("operator", schemars::schema_for!(OperatorFile).to_value()),
     ]
 }
