@@ -410,3 +410,27 @@ fn c09_what_no_step_needs_any_more_is_not_kept() {
     let _: Envelope = sandbox.resume(None).run().expect_code(0).json();
     assert_eq!(kept(), 0, "the old version is not installed, and its step is settled");
 }
+
+/// After a reboot nothing tells whether an attempt with an intent had started: the marks of an earlier boot prove nothing,
+/// and neither do marks that are not there.
+#[test]
+fn where_no_mark_can_prove_it_an_intent_counts_as_started() {
+    let call = |tool: &str| match tool {
+        "write_file" => json!({ "tool": tool, "input": { "path": "log", "content": "one\n" } }),
+        _ => json!({ "tool": tool, "input": { "path": "log", "line": LINE } }),
+    };
+    for tool in ["write_file", "append", "append_blind"] {
+        let sandbox = batch(&[call(tool), read()]);
+        kill(&sandbox, Point::AfterIntent);
+        fs::remove_file(sandbox.root().join("journal.redb.marks")).unwrap();
+        if tool == "append_blind" {
+            let wait = waiting(&sandbox);
+            assert_eq!(effects(&sandbox), 0, "it is asked about, although it never ran");
+            sandbox.answer(&wait.wait, "did-not-happen").unwrap();
+        }
+        let done: Envelope = sandbox.resume(None).run().expect_code(0).json();
+        assert_eq!((step(&sandbox, &done.run).attempt, effects(&sandbox)), (2, 1), "{tool}");
+        let expected: &[&str] = if tool == "append" { &["not-landed"] } else { &[] };
+        assert_eq!(verdicts(&sandbox, &done.run), expected, "{tool}");
+    }
+}
