@@ -1,10 +1,11 @@
 //! The journal: what its owner does with it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::commit::{CommitError, Op};
 use crate::id::{IdempotencyKey, RunId, StoreId};
+use crate::live::Server;
 use crate::marks::{BootId, MarkPlace, Marks, Started};
 use crate::open::{OpenError, OwnerLock, StoreRecord, beside};
 use crate::reader::Reader;
@@ -28,14 +29,16 @@ pub struct Options {
 
 /// An open journal. One process owns it at a time, and writes through this handle, from any number of threads.
 pub struct Journal {
-    // In this order: the writer finishes, the store closes, and only then somebody else may own it.
-    writer: Writer,
+    // In this order: nobody asks any more, the writer finishes, the store closes, and only then somebody else may own it.
+    live: Option<Server>,
+    writer: Arc<Writer>,
     reader: Reader,
     entropy: Arc<dyn Entropy>,
     marks: Option<Marks>,
     store: StoreId,
     generation: u64,
-    _owner: Option<OwnerLock>,
+    path: PathBuf,
+    owner: Option<OwnerLock>,
 }
 
 impl Journal {
@@ -95,13 +98,15 @@ impl Journal {
             .transpose()
             .map_err(OpenError::io(&marks_path))?;
         Ok(Self {
-            writer: Writer::start(Arc::clone(&storage), generation, options.idle),
+            live: None,
+            writer: Arc::new(Writer::start(Arc::clone(&storage), generation, options.idle)),
             reader: Reader::over(storage),
             entropy: options.entropy,
             marks,
             store: id,
             generation,
-            _owner: owner,
+            path: path.to_owned(),
+            owner,
         })
     }
 
@@ -125,6 +130,23 @@ impl Journal {
     /// Read what is committed, riding commits included.
     pub fn read(&self) -> &Reader {
         &self.reader
+    }
+
+    /// Let other processes of this user read the journal, and answer its questions, while it is open: by
+    /// [`LiveJournal`](crate::LiveJournal), through a socket beside it. It goes when the journal is closed; threads of
+    /// this process serve it, and hold nothing up.
+    ///
+    /// # Errors
+    /// The socket cannot be made: its directory takes no new files, or no `/proc` is there. The journal is as it was.
+    pub fn share(&mut self) -> std::io::Result<()> {
+        if self.owner.is_none() {
+            return Err(std::io::ErrorKind::Unsupported.into());
+        }
+        if self.live.is_none() {
+            let storage = self.reader.storage();
+            self.live = Some(Server::start(&self.path, storage, Arc::clone(&self.writer))?);
+        }
+        Ok(())
     }
 
     /// The store's id.

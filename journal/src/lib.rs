@@ -36,6 +36,7 @@
 //! ```
 
 mod apply;
+mod backup;
 mod base64_bytes;
 mod commit;
 mod effect;
@@ -43,6 +44,7 @@ mod effect;
 mod fault;
 mod id;
 mod journal;
+mod live;
 mod marks;
 mod medium;
 #[cfg(feature = "test-support")]
@@ -69,10 +71,12 @@ mod verify;
 mod wait;
 mod writer;
 
+pub use backup::{BackedUp, BackupError};
 pub use commit::{CommitError, Op};
 pub use effect::EffectClass;
 pub use id::{Digest, IdempotencyKey, ParseIdError, RunId, SessionId, StoreId, WaitId};
 pub use journal::{Journal, Options};
+pub use live::{LiveError, LiveJournal};
 pub use marks::{BootId, Epoch, MarkPlace, Started};
 pub use offline::Compacted;
 pub use open::OpenError;

@@ -77,6 +77,7 @@ impl OpenError {
             StorageError::NeedsRepair => Self::NeedsRepair(path.clone()),
             StorageError::InUse => Self::BeingRead(path.clone()),
             StorageError::Io(source) => Self::Io { path: path.clone(), source },
+            StorageError::Lost(_) => Self::Io { path: path.clone(), source: io::Error::other(error) },
             StorageError::Damaged(_) => Self::Unreadable { path: path.clone(), source: error.into() },
         }
     }
@@ -168,7 +169,7 @@ impl OwnerLock {
         text.lines().next()?.parse().ok()
     }
 
-    fn path(journal: &Path) -> PathBuf {
+    pub(crate) fn path(journal: &Path) -> PathBuf {
         beside(journal, "owner")
     }
 }

@@ -46,6 +46,10 @@ impl Reader {
         Self { storage }
     }
 
+    pub(crate) fn storage(&self) -> Arc<dyn Storage> {
+        Arc::clone(&self.storage)
+    }
+
     pub(crate) fn view(&self) -> Result<Box<dyn Snapshot + '_>, StorageError> {
         self.storage.snapshot()
     }
@@ -71,6 +75,7 @@ impl Reader {
             match record::read(&*view, &Key::run(id)) {
                 Ok(Some(run)) => items.push(run),
                 Ok(None) => unreadable.push(record::damaged(Key::run(id).as_bytes(), "it is missing")),
+                Err(ReadError::Storage(error @ StorageError::Lost(_))) => return Err(error),
                 Err(error) => unreadable.push(error),
             }
         }

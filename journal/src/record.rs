@@ -256,6 +256,11 @@ fn payload<'a>(key: &[u8], bytes: &'a [u8]) -> Result<&'a [u8], ReadError> {
     Ok(payload)
 }
 
+/// Check the record in `bytes`, found at `key`, by itself. One of a newer version may be as it should.
+pub(crate) fn is_damaged(key: &[u8], bytes: &[u8]) -> bool {
+    matches!(payload(key, bytes), Err(ReadError::Damaged { .. }))
+}
+
 /// The blob that a record's value lies in, if it does. A damaged record names none.
 pub(crate) fn blob_of(key: &[u8], bytes: &[u8]) -> Option<Digest> {
     let digest = payload(key, bytes).ok()?.strip_prefix(&[BLOB_MARK])?;
@@ -336,6 +341,8 @@ pub(crate) fn read_each<T: DeserializeOwned>(
     for (key, bytes) in pairs(view, prefix)? {
         match decode(view, &key, &bytes) {
             Ok(item) => listing.items.push(item),
+            // Not this record is at fault, and the next would not fare better.
+            Err(ReadError::Storage(error @ StorageError::Lost(_))) => return Err(error),
             Err(error) => listing.unreadable.push(error),
         }
     }

@@ -5,6 +5,7 @@ mod content;
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -209,7 +210,21 @@ impl Snapshot for View {
 
     fn scan(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StorageError> {
         match contained(|| no_table_is_empty(self.0.open_table(RECORDS)))? {
-            Some(table) => scan(&table, prefix, each),
+            Some(table) => scan(&table, Bound::Included(prefix), prefix, each),
+            None => Ok(()),
+        }
+    }
+
+    fn scan_after(
+        &self,
+        prefix: &[u8],
+        after: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StorageError> {
+        match contained(|| no_table_is_empty(self.0.open_table(RECORDS)))? {
+            // All keys with the prefix are beyond it, unless `after` is beyond it as well.
+            Some(table) if after < prefix => scan(&table, Bound::Included(prefix), prefix, each),
+            Some(table) => scan(&table, Bound::Excluded(after), prefix, each),
             None => Ok(()),
         }
     }
@@ -257,7 +272,7 @@ impl Snapshot for Write<'_> {
     }
 
     fn scan(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StorageError> {
-        self.with(|table| scan(table, prefix, each))
+        self.with(|table| scan(table, Bound::Included(prefix), prefix, each))
     }
 }
 
@@ -319,10 +334,11 @@ fn get(
 
 fn scan(
     table: &impl ReadableTable<&'static [u8], &'static [u8]>,
+    from: Bound<&[u8]>,
     prefix: &[u8],
     each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
 ) -> Result<(), StorageError> {
-    let mut range = contained(|| table.range(prefix..).map_err(storage_error))?;
+    let mut range = contained(|| table.range::<&[u8]>((from, Bound::Unbounded)).map_err(storage_error))?;
     // What the caller does with a pair is not redb's: it is not contained.
     while let Some((key, value)) = contained(|| range.next().transpose().map_err(storage_error))? {
         let (key, value) = contained(|| Ok((key.value(), value.value())))?;

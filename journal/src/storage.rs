@@ -34,6 +34,9 @@ pub enum StorageError {
     /// it may or may not be there.
     #[error("the store failed: {0}")]
     Io(#[source] std::io::Error),
+    /// The process that owns the store was asked, and ended or fell silent before it had answered. Asking again may help.
+    #[error("the process that owns the journal went away: {0}")]
+    Lost(String),
 }
 
 /// A consistent view.
@@ -43,6 +46,16 @@ pub trait Snapshot {
 
     /// Call `each` with the pairs whose key begins with `prefix`, in key order, until it says `false`.
     fn scan(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StorageError>;
+
+    /// The same, from the first key behind `after` on. A store that can begin in the middle does better than this.
+    fn scan_after(
+        &self,
+        prefix: &[u8],
+        after: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StorageError> {
+        self.scan(prefix, &mut |key, value| key <= after || each(key, value))
+    }
 }
 
 /// The write transaction. Dropped without a commit it changes nothing.

@@ -134,6 +134,16 @@ fn keys(view: &(impl Snapshot + ?Sized), prefix: &[u8]) -> Vec<Vec<u8>> {
     scan(view, prefix).into_iter().map(|(key, _)| key).collect()
 }
 
+fn keys_after(view: &(impl Snapshot + ?Sized), prefix: &[u8], after: &[u8]) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    view.scan_after(prefix, after, &mut |key, _| {
+        found.push(key.to_vec());
+        true
+    })
+    .unwrap();
+    found
+}
+
 fn texts(view: &(impl Snapshot + ?Sized), prefix: &str) -> Vec<String> {
     let keys = keys(view, prefix.as_bytes());
     keys.into_iter().map(|key| String::from_utf8(key).unwrap()).collect()
@@ -225,6 +235,13 @@ fn a_scan_is_in_key_order_keeps_to_its_prefix_and_stops_when_told() {
         for prefix in prefixes {
             let expected: Vec<&[u8]> = all.iter().copied().filter(|key| key.starts_with(prefix)).collect();
             assert_eq!(keys(&*view, prefix), expected, "in a snapshot, {prefix:?}");
+        }
+        for (prefix, after) in
+            prefixes.iter().flat_map(|prefix| all.iter().map(move |after| (*prefix, *after)))
+        {
+            let expected: Vec<&[u8]> =
+                all.iter().copied().filter(|key| key.starts_with(prefix) && *key > after).collect();
+            assert_eq!(keys_after(&*view, prefix, after), expected, "{prefix:?} behind {after:?}");
         }
         let mut seen = 0;
         view.scan(b"a", &mut |_, _| {
