@@ -64,6 +64,7 @@ mod staged;
 mod step;
 mod storage;
 mod stored;
+mod take_over;
 #[cfg(feature = "test-support")]
 pub mod test_support;
 mod transfer;
@@ -96,6 +97,7 @@ pub use step::{
     StepError, StepEvent, StepKind, StepResult, StepStatus, Unsettled,
 };
 pub use storage::{Durability, IoCounts, StorageError};
+pub use take_over::TakeOverError;
 pub use transfer::{Dropped, Import, ImportError, export};
 pub use verify::VerifyReport;
 pub use wait::{Answer, Asked, EXPIRED, Wait, WaitKind};
