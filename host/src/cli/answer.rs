@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use clap::Args;
-use deed::sources::{FixedClock, SystemClock};
-use deed_journal::{Answer, Clock, Durability, Op, OpenError};
+use deed_journal::Answer;
 use serde_json::json;
 
 use super::exit::Exit;
+use super::journal_path::{self, AnswerHandle};
 use super::output::{Format, out};
-use super::{Global, find, journal_path, output};
+use super::{Global, find, hosting, output};
 
 #[derive(Debug, Args)]
 pub(super) struct AnswerArgs {
@@ -22,20 +22,13 @@ pub(super) struct AnswerArgs {
 }
 
 pub(super) fn run(global: &Global, args: &AnswerArgs) -> Result<Exit> {
-    let path = journal_path::of(global, None)?;
-    if !path.exists() {
-        return Err(OpenError::Missing(path).into());
-    }
-    let journal = journal_path::open(global, &path)?;
-    let id = find::wait(journal.read(), &args.wait)?;
-    let already = journal.read().wait(id)?.is_some_and(|wait| wait.answer.is_some());
-    let answered_ms = match global.deterministic {
-        Some(_) => FixedClock.now_ms(),
-        None => SystemClock.now_ms(),
-    };
+    let handle = journal_path::answering(global)?;
+    let id = find::wait(handle.reader(), &args.wait)?;
+    let answered_ms = hosting::clock(global).now_ms();
     let answer = Answer { option: args.option.clone(), text: args.text.clone(), answered_ms };
-    journal.commit(vec![Op::Answer { id, answer }], Durability::Durable)?;
-    drop(journal);
+    let already = !handle.answer(id, answer)?;
+    let goes_on = matches!(handle, AnswerHandle::Live(_));
+    drop(handle);
     if global.format == Format::Json {
         output::json(&json!({
             "wait": id.to_string(),
@@ -47,6 +40,11 @@ pub(super) fn run(global: &Global, args: &AnswerArgs) -> Result<Exit> {
     } else {
         let before = if already { ", as it was answered before" } else { "" };
         out!("{id}: {}{before}", args.option);
+        if goes_on {
+            eprintln!(
+                "the process that has the journal has the answer; if it does not go on by itself, resume after its end"
+            );
+        }
         out!("then: deed resume {}{}", id.run.short(), output::same_journal(global));
     }
     Ok(Exit::Done)

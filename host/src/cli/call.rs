@@ -59,7 +59,7 @@ pub(super) fn run(global: &Global, args: &CallArgs) -> Result<Exit> {
     let path = journal_path::of(global, Some(&workspace))?;
     journal_path::refuse_inside(&path, &workspace)?;
 
-    let journal = journal_path::open(global, &path)?;
+    let journal = journal_path::open_shared(global, &path)?;
     let host = hosting::host(global, &args.test, &args.unattended, toolbox, (&path, journal));
     let created = host.create_call(&options)?;
     let envelope = hosting::drive(&host, &args.test, created.run)?;

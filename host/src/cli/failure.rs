@@ -2,7 +2,7 @@
 
 use deed::mission::MissionError;
 use deed::runner::{CreateError, RunError};
-use deed_journal::{CommitError, OpenError, ReadError, StorageError};
+use deed_journal::{BackupError, CommitError, LiveError, OpenError, ReadError, StorageError, TakeOverError};
 
 use super::exit::Exit;
 
@@ -16,7 +16,9 @@ pub(crate) fn report(error: &anyhow::Error) -> Exit {
     eprintln!("error: {}", in_one_line(error));
     let exit = exit_of(error);
     if exit == Exit::InUse {
-        eprintln!("hint: wait until that process ends, or name another journal with `--journal`");
+        eprintln!(
+            "hint: wait until that process ends, take over with `deed resume --take-over`, or name another journal with `--journal`"
+        );
     }
     exit
 }
@@ -54,6 +56,17 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
             }
             OpenError::NeedsRepair(_) | OpenError::Io { .. } => Exit::Failed,
         });
+    }
+    // The journal is in use, and its owner cannot be talked to, or cannot be ended.
+    if cause.is::<LiveError>() || cause.is::<TakeOverError>() {
+        return Some(Exit::InUse);
+    }
+    if let Some(backup) = cause.downcast_ref::<BackupError>() {
+        return match backup {
+            BackupError::Exists(_) => Some(Exit::Usage),
+            BackupError::Read(StorageError::Damaged(_)) => Some(Exit::Damaged),
+            BackupError::Read(_) | BackupError::Write { .. } => Some(Exit::Failed),
+        };
     }
     // An error that passes another one on has no cause of its own: look inside.
     if let Some(run) = cause.downcast_ref::<RunError>() {

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stderr, reason = "this is where deed speaks")]
 
 mod answer;
+mod backup;
 mod call;
 mod compact;
 mod exit;
@@ -30,6 +31,7 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
+use self::journal_path::reading;
 use self::output::Format;
 
 /// A host for tools that are WebAssembly components: records every step, and recovers after a crash at any instant.
@@ -104,6 +106,8 @@ enum Command {
     Recover(recover::RecoverArgs),
     /// Check every record of the journal.
     Verify(verify::VerifyArgs),
+    /// Copy the journal to a new file, also while a process has it.
+    Backup(backup::BackupArgs),
     /// Remove runs that have ended.
     Prune(prune::PruneArgs),
     /// Give the journal's free room back to the system. Nobody else may have it open.
@@ -119,15 +123,16 @@ pub(crate) fn main() -> ExitCode {
         Command::Run(args) => run::run(&global, &args),
         Command::Resume(args) => resume::run(&global, &args),
         Command::Call(args) => call::run(&global, &args),
-        Command::Answer(args) => answer::run(&global, &args),
-        Command::Waits => waits::run(&global),
-        Command::Runs => runs::run(&global),
-        Command::Steps(args) => steps::run(&global, &args),
-        Command::Show(args) => show::run(&global, &args),
-        Command::Transcript(args) => transcript::run(&global, &args),
-        Command::Session(args) => session::run(&global, &args),
+        Command::Answer(args) => reading(|| answer::run(&global, &args)),
+        Command::Waits => reading(|| waits::run(&global)),
+        Command::Runs => reading(|| runs::run(&global)),
+        Command::Steps(args) => reading(|| steps::run(&global, &args)),
+        Command::Show(args) => reading(|| show::run(&global, &args)),
+        Command::Transcript(args) => reading(|| transcript::run(&global, &args)),
+        Command::Session(args) => reading(|| session::run(&global, &args)),
         Command::Recover(args) => recover::run(&global, &args),
-        Command::Verify(args) => verify::run(&global, &args),
+        Command::Verify(args) => reading(|| verify::run(&global, &args)),
+        Command::Backup(args) => reading(|| backup::run(&global, &args)),
         Command::Prune(args) => prune::run(&global, &args),
         Command::Compact => compact::run(&global),
         Command::Tools => tools::run(&global),

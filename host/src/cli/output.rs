@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets};
 use deed::runner::Envelope;
-use deed_journal::{Asked, Listing, Run, RunStatus};
+use deed_journal::{Asked, Listing, ReadError, Run, RunStatus, StorageError};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -42,6 +42,18 @@ pub(super) fn listed<T>(listing: Listing<T>) -> Vec<T> {
         eprintln!("warning: {error}");
     }
     listing.items
+}
+
+/// What could be read of one of several. Why it could not is said on standard error, and does not stop the rest.
+pub(super) fn readable<T>(read: Result<Vec<T>, ReadError>) -> Result<Vec<T>, ReadError> {
+    match read {
+        // Nothing else could be read either.
+        Err(ReadError::Storage(StorageError::Lost(_))) | Ok(_) => read,
+        Err(error) => {
+            eprintln!("warning: {error}");
+            Ok(Vec::new())
+        }
+    }
 }
 
 /// Print a value as JSON.

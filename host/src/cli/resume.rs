@@ -15,6 +15,9 @@ use super::{Global, find, journal_path, output, terminal};
 pub(super) struct ResumeArgs {
     /// The run, or the start of its id; by default the oldest one that can go on.
     run: Option<String>,
+    /// Kill the process that holds the journal, if there is one, and go on in its place.
+    #[arg(long)]
+    take_over: bool,
     #[command(flatten)]
     unattended: UnattendedArgs,
     #[command(flatten)]
@@ -27,7 +30,11 @@ pub(super) fn run(global: &Global, args: &ResumeArgs) -> Result<Exit> {
         eprintln!("nothing to resume: there is no journal at `{}`", path.display());
         return Ok(Exit::Done);
     }
-    let journal = journal_path::open(global, &path)?;
+    let journal = if args.take_over {
+        journal_path::take_over(global, &path)?
+    } else {
+        journal_path::open_shared(global, &path)?
+    };
     let chosen = match &args.run {
         Some(text) => vec![find::run(journal.read(), text)?.id],
         None => candidates(journal.read(), hosting::clock(global).now_ms())?,

@@ -12,10 +12,7 @@ pub(super) fn run(global: &Global) -> Result<Exit> {
         let reader = handle.reader();
         for run in output::listed(reader.runs()?) {
             // A question that cannot be read is said, and does not stop the rest.
-            let waits = reader.waits(run.id).unwrap_or_else(|error| {
-                eprintln!("warning: {error}");
-                Vec::new()
-            });
+            let waits = output::readable(reader.waits(run.id))?;
             let steps = run.steps;
             rows.push((run, steps, waits.iter().filter(|wait| wait.answer.is_none()).count()));
         }

@@ -13,13 +13,7 @@ pub(super) fn run(global: &Global) -> Result<Exit> {
         let reader = handle.reader();
         for run in output::listed(reader.open_runs()?) {
             // Questions that cannot be read do not hide those of other runs.
-            let waits = match reader.waits(run.id) {
-                Ok(waits) => waits,
-                Err(error) => {
-                    eprintln!("warning: {error}");
-                    continue;
-                }
-            };
+            let waits = output::readable(reader.waits(run.id))?;
             open.extend(waits.into_iter().filter(|wait| wait.answer.is_none()).map(|wait| wait.asked));
         }
     }
