@@ -28,6 +28,7 @@
 mod binary;
 mod drive;
 pub mod guests;
+mod held;
 mod kill;
 pub mod made;
 mod process;
@@ -41,6 +42,7 @@ mod tree;
 
 pub use binary::{deed_binary, project_root};
 pub use drive::{Asked, Owner, Passage, never_asked, says_yes};
+pub use held::{Held, Waiting};
 pub use kill::{Kill, Point};
 pub use process::{Deed, Ending, Outcome, Running};
 pub use records::{

@@ -1,17 +1,6 @@
 //! One journal, several runs; one journal, several processes.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    sync::mpsc,
-    thread,
-    time::Duration,
-};
-
-use deed_tests::{CallReply, Ending, Envelope, Kill, Point, RunRow, Sandbox, StepRow, says_yes};
-use serde_json::json;
-
-/// How long a process may take to get to its command. Only a hang reaches it.
-const PATIENCE: Duration = Duration::from_mins(2);
+use deed_tests::{Ending, Envelope, Held, Kill, Point, RunRow, Sandbox, StepRow, says_yes};
 
 #[test]
 fn b34_the_oldest_unfinished_run_goes_first() {
@@ -70,41 +59,16 @@ fn b34_a_named_run_goes_on_whatever_its_place() {
 #[test]
 fn b34_a_second_process_is_told_who_owns_the_journal() {
     let sandbox = Sandbox::of("ticks");
-    let (started_path, started) = sandbox.fifo("started");
-    let (go_path, mut go) = sandbox.fifo("go");
-    let command = format!(
-        "echo started > '{}'; read word < '{}'; echo \"$word\"",
-        started_path.display(),
-        go_path.display()
-    );
-    let holder = sandbox.call("shell", &json!({ "command": command })).start();
-
-    // The command says when it runs; from then on its process holds the journal until it is told to go on.
-    let (tell, told) = mpsc::channel();
-    thread::spawn(move || {
-        let mut line = String::new();
-        BufReader::new(started).read_line(&mut line).unwrap();
-        tell.send(line).ok();
-    });
-    assert_eq!(told.recv_timeout(PATIENCE).as_deref(), Ok("started\n"), "the command runs");
+    let holder = Held::in_call(&sandbox, &sandbox.journal());
+    let pid = holder.process.pid();
 
     let refused = sandbox.resume(None).run().expect_code(5);
     assert!(refused.stderr.starts_with("error: "), "{refused}");
-    assert!(
-        refused.stderr.contains(&holder.pid().to_string()),
-        "it names process {}: {refused}",
-        holder.pid()
-    );
+    assert!(refused.stderr.contains(&format!("in use by process {pid}")), "{refused}");
     let refused = sandbox.run(None).run().expect_code(5);
-    assert!(
-        refused.stderr.contains(&holder.pid().to_string()),
-        "it names process {}: {refused}",
-        holder.pid()
-    );
+    assert!(refused.stderr.contains(&format!("in use by process {pid}")), "{refused}");
 
-    go.write_all(b"gone\n").unwrap();
-    let reply: CallReply = holder.wait().expect_code(0).json();
-    assert!(reply.text().contains("gone"), "{reply:?}");
+    let reply = holder.release();
 
     // Its end frees the journal.
     let steps: Vec<StepRow> = sandbox.steps(&reply.run);
