@@ -1,12 +1,17 @@
-//! `deed:git/repository`: the repository whose work tree is the workspace.
+//! `deed:git`: the repository whose work tree is the workspace, and the remotes it is pushed to.
 //!
-//! Everything here is local, by libgit2; hooks and filters of the repository are not run. A large repository is read on
-//! the call's own thread: the call's time limit is looked at when the reading is done.
+//! Everything local is by libgit2; hooks and filters of the repository are not run. A large repository is read on the
+//! call's own thread: the call's time limit is looked at when the reading is done. What goes to a remote is carried by the
+//! `git` program: see [`remote`] and [`transport`].
 
+mod answer;
 mod commit;
 mod leftover;
 mod open;
 mod read;
+mod remote;
+mod transport;
+mod url;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,16 +22,22 @@ use wasmtime::component::{HasData, Linker};
 
 use self::bindings::deed::git::repository::{self, CommitInfo, Committed, DiffSide, Error, Summary};
 use self::leftover::Earlier;
+use super::process::Hold;
 use super::{Action, Gate};
-use crate::engine::request::{CallObserver, LogLevel, NoObserver};
+use crate::engine::request::{CallObserver, CancelToken, LogLevel, NoObserver};
 
 pub(crate) use open::{NotUsable, check_reference, open};
+pub use transport::GitEnvironment;
 
 mod bindings {
     wasmtime::component::bindgen!({
         path: "../wit/git",
         world: "deed:git/imports",
-        imports: { default: trappable },
+        imports: {
+            "deed:git/remote.branches": async | trappable,
+            "deed:git/remote.push": async | trappable,
+            default: trappable,
+        },
     });
 }
 
@@ -38,6 +49,9 @@ pub(crate) struct GitCtx {
     /// None on the first attempt.
     earlier: Option<Earlier>,
     observer: Arc<dyn CallObserver>,
+    environment: Arc<GitEnvironment>,
+    cancel: CancelToken,
+    hold: Hold,
     gate: Gate,
 }
 
@@ -52,6 +66,9 @@ impl GitCtx {
             clock_ms: 0,
             earlier: None,
             observer: Arc::new(NoObserver),
+            environment: Arc::default(),
+            cancel: CancelToken::new(),
+            hold: Hold::default(),
             gate,
         })
     }
@@ -88,6 +105,24 @@ impl GitCtxBuilder {
         self
     }
 
+    /// What the `git` program finds.
+    pub(crate) fn environment(mut self, environment: Arc<GitEnvironment>) -> Self {
+        self.0.environment = environment;
+        self
+    }
+
+    /// Ends the `git` program.
+    pub(crate) fn cancel(mut self, cancel: CancelToken) -> Self {
+        self.0.cancel = cancel;
+        self
+    }
+
+    /// The lock that lasts as long as the `git` program and what it starts.
+    pub(crate) fn hold(mut self, hold: Hold) -> Self {
+        self.0.hold = hold;
+        self
+    }
+
     pub(crate) fn build(self) -> GitCtx {
         self.0
     }
@@ -106,9 +141,10 @@ impl HasData for HasGit {
     type Data<'a> = GitCtxView<'a>;
 }
 
-/// Offer `deed:git/repository`.
+/// Offer `deed:git/repository` and `deed:git/remote`.
 pub(crate) fn add_to_linker<T: GitView + 'static>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
-    repository::add_to_linker::<T, HasGit>(linker, T::git)
+    repository::add_to_linker::<T, HasGit>(linker, T::git)?;
+    bindings::deed::git::remote::add_to_linker::<T, HasGit>(linker, T::git)
 }
 
 impl repository::Host for GitCtxView<'_> {

@@ -17,4 +17,5 @@ pub(crate) mod stdio;
 pub(crate) mod workspace;
 
 pub(crate) use gate::{Action, Gate};
+pub use git::GitEnvironment;
 pub use process::CommandEnvironment;

@@ -5,9 +5,10 @@
 
 mod capture;
 mod group;
+mod hold;
 mod offline;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
@@ -19,10 +20,13 @@ use tokio::process::Command;
 use wasmtime::component::{HasData, Linker};
 
 use self::bindings::deed::process::exec::{self, Capture, Ended, Error, Status};
-use self::group::{End, Prepared};
 use self::offline::Offline;
 use super::{Action, Gate};
 use crate::engine::request::CancelToken;
+
+pub(crate) use self::capture::Captured;
+pub(crate) use self::group::{End, Prepared, Status as Exit, run};
+pub(crate) use self::hold::Hold;
 
 mod bindings {
     wasmtime::component::bindgen!({
@@ -64,6 +68,7 @@ pub(crate) struct ProcessCtx {
     environment: Arc<CommandEnvironment>,
     cancel: CancelToken,
     network: bool,
+    hold: Hold,
     gate: Gate,
 }
 
@@ -77,6 +82,7 @@ impl ProcessCtx {
             environment: Arc::default(),
             cancel: CancelToken::new(),
             network: false,
+            hold: Hold::default(),
             gate,
         })
     }
@@ -101,6 +107,12 @@ impl ProcessCtxBuilder {
     /// Whether commands reach the network; they do not by default.
     pub(crate) fn network(mut self, open: bool) -> Self {
         self.0.network = open;
+        self
+    }
+
+    /// The lock that lasts as long as the commands.
+    pub(crate) fn hold(mut self, hold: Hold) -> Self {
+        self.0.hold = hold;
         self
     }
 
@@ -138,13 +150,15 @@ impl ProcessCtxView<'_> {
         let name = command.program.clone();
         self.0.gate.admit(Action::Execute(&name)).map_err(Error::Denied)?;
         let directory = self.open_directory(command.directory.as_deref())?;
-        let program = self.find(&name)?;
+        let program = find_named(&name, &self.0.environment.search_path).map_err(Error::NotFound)?;
         if !self.0.network && !offline::is_possible() {
             return Err(Error::Denied(format!(
                 "`{name}` was not started: this machine lets deed cut no command off the network, which is closed for this call; open it with `network: open` in the mission, or `--network open` for a single call"
             )));
         }
 
+        let hold = self.0.hold.take();
+        let hold = hold.map_err(|why| Error::Denied(format!("`{name}` was not started: {why}")))?;
         let mut prepared = Command::new(&program);
         prepared
             .args(&command.args)
@@ -160,8 +174,9 @@ impl ProcessCtxView<'_> {
             stdin: command.stdin,
             limit_bytes: usize::try_from(limit).expect("the maximum fits"),
             timeout: command.timeout_ms.map(Duration::from_millis),
+            hold,
         };
-        match group::run(prepared, &self.0.cancel).await {
+        match run(prepared, &self.0.cancel).await {
             Ok(End::Ended { status, stdout, stderr }) => Ok(Ended {
                 status: match (status.code, status.signal) {
                     (Some(code), _) => Status::Exited(code),
@@ -207,34 +222,33 @@ impl ProcessCtxView<'_> {
         })?;
         Ok(opened.into())
     }
-
-    /// A program's name is looked up here, and not by the system, so that what is not there is known to have run nothing.
-    fn find(&self, name: &str) -> Result<PathBuf, Error> {
-        let path = Path::new(name);
-        if path.is_absolute() {
-            return Ok(path.to_owned());
-        }
-        let search_path = &self.0.environment.search_path;
-        if name.contains('/') || name.is_empty() {
-            return Err(Error::NotFound(format!(
-                "`{name}` is neither a program's name nor an absolute path"
-            )));
-        }
-        std::env::split_paths(search_path)
-            .filter(|directory| directory.is_absolute())
-            .map(|directory| directory.join(name))
-            .find(|candidate| {
-                candidate.is_file() && rustix::fs::access(candidate, rustix::fs::Access::EXEC_OK).is_ok()
-            })
-            .ok_or_else(|| {
-                let searched = search_path.to_string_lossy();
-                Error::NotFound(format!("no program `{name}` in `{searched}`"))
-            })
-    }
 }
 
-impl From<capture::Captured> for Capture {
-    fn from(captured: capture::Captured) -> Self {
+/// A program's name is looked up here, and not by the system, so that what is not there is known to have run nothing.
+fn find_named(name: &str, search_path: &OsStr) -> Result<PathBuf, String> {
+    let path = Path::new(name);
+    if path.is_absolute() {
+        return Ok(path.to_owned());
+    }
+    if name.contains('/') || name.is_empty() {
+        return Err(format!("`{name}` is neither a program's name nor an absolute path"));
+    }
+    find_program(name, search_path)
+        .ok_or_else(|| format!("no program `{name}` in `{}`", search_path.to_string_lossy()))
+}
+
+/// The first program called `name` in the directories of `search_path`.
+pub(crate) fn find_program(name: &str, search_path: &OsStr) -> Option<PathBuf> {
+    std::env::split_paths(search_path)
+        .filter(|directory| directory.is_absolute())
+        .map(|directory| directory.join(name))
+        .find(|candidate| {
+            candidate.is_file() && rustix::fs::access(candidate, rustix::fs::Access::EXEC_OK).is_ok()
+        })
+}
+
+impl From<Captured> for Capture {
+    fn from(captured: Captured) -> Self {
         Self { data: captured.data, cut_bytes: captured.cut_bytes }
     }
 }

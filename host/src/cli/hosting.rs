@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use deed::beside::Beside;
+use deed::capability::GitEnvironment;
 use deed::boundary::{Boundaries, KillPoint, Unarmed};
 use deed::engine::{CancelToken, Engine, EngineConfig, Limits};
 use deed::model::Model;
@@ -65,7 +66,8 @@ impl From<OnUnknownArg> for OnUnknown {
 /// Load every plugin: the standard ones, and those of `--tools`. No compiled code is taken from `workspaces`.
 pub(super) fn toolbox(global: &Global, workspaces: Vec<PathBuf>) -> Result<Toolbox> {
     let cache_dir = etcetera::choose_base_strategy().ok().map(|strategy| strategy.cache_dir().join("deed"));
-    let engine = Engine::new(EngineConfig { cache_dir, workspaces, ..EngineConfig::default() })?;
+    let config = EngineConfig { cache_dir, workspaces, git: git_environment(), ..EngineConfig::default() };
+    let engine = Engine::new(config)?;
     let mut sources: Vec<_> = standard_plugins()
         .into_iter()
         .map(|(name, bytes)| PluginSource { name: name.to_owned(), bytes: Cow::Borrowed(bytes) })
@@ -82,6 +84,49 @@ pub(super) fn toolbox(global: &Global, workspaces: Vec<PathBuf>) -> Result<Toolb
         eprintln!("warning: {refused}");
     }
     Ok(toolbox)
+}
+
+/// What of this process's environment the `git` program sees: what finds the user's configuration and credentials, and
+/// the way to the network. Nothing that names a repository, or adds to the configuration.
+const GIT_VARIABLES: [&str; 32] = [
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "XDG_CONFIG_HOME",
+    "XDG_CACHE_HOME",
+    "XDG_DATA_HOME",
+    "XDG_RUNTIME_DIR",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "GNUPGHOME",
+    "KRB5CCNAME",
+    "KRB5_CONFIG",
+    "SSH_AUTH_SOCK",
+    "GIT_SSH",
+    "GIT_SSH_COMMAND",
+    "GIT_SSH_VARIANT",
+    "GIT_CONFIG_GLOBAL",
+    "GIT_CONFIG_SYSTEM",
+    "GIT_CONFIG_NOSYSTEM",
+    "GIT_EXEC_PATH",
+    "GIT_SSL_CAINFO",
+    "GIT_SSL_CAPATH",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "TMPDIR",
+    "http_proxy",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+    "no_proxy",
+    "NO_PROXY",
+    "TZ",
+];
+
+fn git_environment() -> GitEnvironment {
+    let search_path = std::env::var_os("PATH").unwrap_or(GitEnvironment::default().search_path);
+    let variables = GIT_VARIABLES.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
+    GitEnvironment { search_path, variables: variables.collect(), temporary: std::env::temp_dir() }
 }
 
 /// Every `*.wasm` in a directory, by name.

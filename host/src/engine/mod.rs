@@ -25,8 +25,8 @@ use self::cache::Cache;
 use self::limits::{
     ASYNC_STACK_BYTES, CORE_PARTS, EPOCH_TICK, PARALLEL_CALLS, TABLE_ELEMENTS, WASM_STACK_BYTES,
 };
-use self::state::CallState;
-use crate::capability::CommandEnvironment;
+use self::state::{CallState, Environments};
+use crate::capability::{CommandEnvironment, GitEnvironment};
 
 pub use self::limits::Limits;
 pub use self::plugin::{LoadError, Plugin};
@@ -50,6 +50,8 @@ pub struct EngineConfig {
     pub workspaces: Vec<PathBuf>,
     /// What commands find in their environment.
     pub commands: CommandEnvironment,
+    /// What the `git` program finds when it carries a push.
+    pub git: GitEnvironment,
 }
 
 /// No engine could be made.
@@ -71,7 +73,7 @@ pub struct Engine {
     linker: Linker<CallState>,
     cache: Option<Cache>,
     cache_warning: Mutex<Option<String>>,
-    environment: Arc<CommandEnvironment>,
+    environments: Environments,
     /// Compared with the times of files, and so read from the same clock.
     started: SystemTime,
     /// Drives timers, pipes and child processes; guests run elsewhere.
@@ -108,7 +110,10 @@ impl Engine {
             linker,
             cache,
             cache_warning: Mutex::new(cache_warning),
-            environment: Arc::new(config.commands),
+            environments: Environments {
+                commands: Arc::new(config.commands),
+                git: Arc::new(config.git),
+            },
             started: SystemTime::now(),
             runtime,
             slots: Semaphore::new(PARALLEL_CALLS as usize),

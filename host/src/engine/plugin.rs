@@ -25,7 +25,7 @@ const OFFERED: &[(&str, &[&str], (u64, u64))] = &[
     ("deed:tool", &["run", "types"], (0, 1)),
     ("deed:workspace", &["files"], (0, 1)),
     ("deed:process", &["exec"], (0, 1)),
-    ("deed:git", &["repository"], (0, 1)),
+    ("deed:git", &["remote", "repository"], (0, 1)),
     (
         "wasi:cli",
         &[

@@ -1,7 +1,7 @@
 //! One call: what it is given, what watches it, and how it ends.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -186,6 +186,10 @@ pub struct CallRequest<'a> {
     pub observer: &'a Arc<dyn CallObserver>,
     /// Asks it to stop.
     pub cancel: &'a CancelToken,
+    /// A file that is locked (`flock`, exclusive) from the call's first command until the last process that a command of
+    /// it started has ended, also when this process is killed. Created with the first command, for its owner alone; when
+    /// it cannot be locked at once, the command is refused. No lock when none.
+    pub lock: Option<&'a Path>,
 }
 
 /// How a call ended.

@@ -13,9 +13,9 @@ use super::limits::{HANDLES, Usage};
 use super::request::CallRequest;
 use crate::capability::clock::{self, ClockCtx, ClockCtxView, ClockView};
 use crate::capability::filesystem::{self, FilesystemCtxView, FilesystemView};
-use crate::capability::git::{self, GitCtx, GitCtxView, GitView};
+use crate::capability::git::{self, GitCtx, GitCtxView, GitEnvironment, GitView};
 use crate::capability::network::{self, NetworkCtxView, NetworkView};
-use crate::capability::process::{self, CommandEnvironment, ProcessCtx, ProcessCtxView, ProcessView};
+use crate::capability::process::{self, CommandEnvironment, Hold, ProcessCtx, ProcessCtxView, ProcessView};
 use crate::capability::run::{self, RunCtx, RunCtxView, RunView};
 use crate::capability::stdio::StdioCtx;
 use crate::capability::workspace::{self, WorkspaceCtx, WorkspaceCtxView, WorkspaceView};
@@ -34,6 +34,12 @@ pub(super) struct CallState {
     workspace: WorkspaceCtx,
     process: ProcessCtx,
     git: GitCtx,
+}
+
+/// What the programs that a call starts find in their environment.
+pub(super) struct Environments {
+    pub(super) commands: Arc<CommandEnvironment>,
+    pub(super) git: Arc<GitEnvironment>,
 }
 
 /// What of a call's state outlives its instance, for the report.
@@ -61,7 +67,7 @@ impl CallState {
     /// The state for `request`, in which everything it does not grant is refused, in an engine that was started then.
     pub(super) fn new(
         request: &CallRequest<'_>,
-        environment: &Arc<CommandEnvironment>,
+        environments: &Environments,
         started: SystemTime,
     ) -> Result<(Self, Traces), WorkspaceError> {
         let grants = request.grants;
@@ -89,6 +95,7 @@ impl CallState {
         let mut table = ResourceTable::new();
         table.set_max_capacity(HANDLES);
 
+        let hold = Hold::new(request.lock);
         let traces = Traces { gate: gate.clone(), stdio };
         let state = Self {
             wasi: wasi.build(),
@@ -102,9 +109,10 @@ impl CallState {
                 .build(),
             process: ProcessCtx::builder(gate.clone())
                 .directory(directory)
-                .environment(Arc::clone(environment))
+                .environment(Arc::clone(&environments.commands))
                 .cancel(request.cancel.clone())
                 .network(grants.granted.network == Network::Open)
+                .hold(hold.clone())
                 .build(),
             git: GitCtx::builder(gate.clone())
                 .workspace(grants.workspace.clone())
@@ -112,6 +120,9 @@ impl CallState {
                 .clock_ms(request.clock_ms)
                 .attempt(request.context.attempt, started)
                 .observer(Arc::clone(request.observer))
+                .environment(Arc::clone(&environments.git))
+                .cancel(request.cancel.clone())
+                .hold(hold)
                 .build(),
             gate,
         };

@@ -131,6 +131,7 @@ impl<'h> Execution<'h> {
             limits: &self.limits,
             observer,
             cancel: self.cancel,
+            lock: None,
         }
     }
 }

@@ -3,7 +3,11 @@
 use std::io;
 
 pub use crate::bindings::deed::tool::types::{EffectState, Error, ErrorKind};
-use crate::bindings::deed::{git::repository, process::exec, workspace::files};
+use crate::bindings::deed::{
+    git::{remote, repository},
+    process::exec,
+    workspace::files,
+};
 
 /// What a tool returns. The error defaults to [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -131,6 +135,21 @@ impl From<repository::Error> for Error {
     }
 }
 
+/// Only where the update may have been sent and no answer came is it [`EffectState::Unknown`].
+impl From<remote::Error> for Error {
+    fn from(error: remote::Error) -> Self {
+        match error {
+            remote::Error::NoRepository(message) | remote::Error::NotFound(message) => {
+                Self::not_found(message)
+            }
+            remote::Error::Denied(message) => Self::denied(message),
+            remote::Error::Rejected(message) => Self::conflict(message),
+            remote::Error::Unavailable(message) => Self::unavailable(message),
+            remote::Error::InDoubt(message) => Self::unavailable(message).unknown(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +166,14 @@ mod tests {
     fn a_killed_command_may_have_done_something() {
         let killed = Error::from(exec::Error::Killed("out of time".into()));
         assert_eq!((killed.kind, killed.effect), (ErrorKind::Cancelled, EffectState::Unknown));
+    }
+
+    #[test]
+    fn only_a_push_without_an_answer_is_in_doubt() {
+        let refused = Error::from(remote::Error::Rejected("moved".into()));
+        assert_eq!((refused.kind, refused.effect), (ErrorKind::Conflict, EffectState::NotApplied));
+        let lost = Error::from(remote::Error::InDoubt("hung up".into()));
+        assert_eq!((lost.kind, lost.effect), (ErrorKind::Unavailable, EffectState::Unknown));
     }
 
     #[test]

@@ -173,7 +173,8 @@
 //! # What a tool can reach
 //!
 //! Files of the workspace are plain [`std::fs`], with `/` as the workspace; [`workspace`] adds what is atomic and durable,
-//! [`process`] runs commands, [`mod@git`] works on the repository. [`std::time`] and randomness are recorded with the call and
+//! [`process`] runs commands, [`mod@git`] works on the repository, [`remote`] asks its remotes and pushes to them where the
+//! operator granted it. [`std::time`] and randomness are recorded with the call and
 //! equal on every attempt. Standard output and standard error go to the operator. A component imports only what its tools
 //! use, and its class decides what of that a call is granted.
 
@@ -187,7 +188,7 @@ pub mod process;
 mod registered;
 mod tool;
 
-pub use bindings::deed::git::repository as git;
+pub use bindings::deed::git::{remote, repository as git};
 pub use bindings::deed::workspace::files as workspace;
 pub use call::{Call, CallContext};
 pub use error::{EffectState, Error, ErrorKind, Result};

@@ -9,10 +9,10 @@ const READ_BYTES: usize = 64 << 10;
 
 /// What was captured of a stream.
 #[derive(Debug, Default)]
-pub(super) struct Captured {
-    pub(super) data: Vec<u8>,
+pub(crate) struct Captured {
+    pub(crate) data: Vec<u8>,
     /// Bytes that came after the limit.
-    pub(super) cut_bytes: u64,
+    pub(crate) cut_bytes: u64,
 }
 
 /// Shared between who reads and who takes: so what came so far is there even when the reading is given up.

@@ -27,24 +27,26 @@ use crate::engine::request::CancelToken;
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// A command that is ready to start.
-pub(super) struct Prepared {
-    pub(super) command: Command,
-    pub(super) directory: OwnedFd,
+pub(crate) struct Prepared {
+    pub(crate) command: Command,
+    pub(crate) directory: OwnedFd,
     /// Cuts it off the network; none where the network is open.
-    pub(super) offline: Option<Offline>,
-    pub(super) stdin: Vec<u8>,
-    pub(super) limit_bytes: usize,
-    pub(super) timeout: Option<Duration>,
+    pub(crate) offline: Option<Offline>,
+    pub(crate) stdin: Vec<u8>,
+    pub(crate) limit_bytes: usize,
+    pub(crate) timeout: Option<Duration>,
+    /// Inherited by every process of the command, whatever they close at exec: see [`super::Hold`].
+    pub(crate) hold: Option<OwnedFd>,
 }
 
 /// How a process ended.
-pub(super) struct Status {
-    pub(super) code: Option<i32>,
-    pub(super) signal: Option<i32>,
+pub(crate) struct Status {
+    pub(crate) code: Option<i32>,
+    pub(crate) signal: Option<i32>,
 }
 
 /// How a command ended.
-pub(super) enum End {
+pub(crate) enum End {
     Ended { status: Status, stdout: Captured, stderr: Captured },
     OutOfTime(Duration),
     Cancelled,
@@ -52,9 +54,9 @@ pub(super) enum End {
 
 /// Run a command to its end, or until it is out of time or cancelled. Whichever it is, and also when this future is
 /// dropped, its group is killed, and every descendant that can be found.
-pub(super) async fn run(prepared: Prepared, cancel: &CancelToken) -> io::Result<End> {
-    let Prepared { command, directory, offline, stdin, limit_bytes, timeout } = prepared;
-    let mut group = Group::of(start(command, directory, offline)?)?;
+pub(crate) async fn run(prepared: Prepared, cancel: &CancelToken) -> io::Result<End> {
+    let Prepared { command, directory, offline, stdin, limit_bytes, timeout, hold } = prepared;
+    let mut group = Group::of(start(command, directory, offline, hold)?)?;
 
     let (stdout, stderr) = (Capture::default(), Capture::default());
     let streams = {
@@ -120,7 +122,12 @@ async fn feed(input: Option<ChildStdin>, bytes: &[u8]) {
     }
 }
 
-fn start(mut command: Command, directory: OwnedFd, offline: Option<Offline>) -> io::Result<Child> {
+fn start(
+    mut command: Command,
+    directory: OwnedFd,
+    offline: Option<Offline>,
+    hold: Option<OwnedFd>,
+) -> io::Result<Child> {
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -142,7 +149,11 @@ fn start(mut command: Command, directory: OwnedFd, offline: Option<Offline>) -> 
             if let Some(offline) = &offline {
                 offline.enter()?;
             }
-            close_inherited()
+            close_inherited()?;
+            match &hold {
+                Some(hold) => Ok(rustix::io::fcntl_setfd(hold, rustix::io::FdFlags::empty())?),
+                None => Ok(()),
+            }
         });
     }
     command.spawn()

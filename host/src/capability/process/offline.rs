@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// What the child needs, made before the fork: it may not allocate.
-pub(super) struct Offline {
+pub(crate) struct Offline {
     uid_map: String,
     gid_map: String,
 }

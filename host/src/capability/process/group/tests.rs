@@ -13,7 +13,7 @@ fn runtime() -> Runtime {
 fn shell(command: &str) -> Group {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", command]);
-    Group::of(start(shell, File::open("/").unwrap().into(), None).unwrap()).unwrap()
+    Group::of(start(shell, File::open("/").unwrap().into(), None, None).unwrap()).unwrap()
 }
 
 /// The letter of the process's state; `Z` is one that has ended and was not reaped.
@@ -46,4 +46,35 @@ fn a_group_whose_command_was_reaped_signals_nobody() {
         assert!(other.child.try_wait().unwrap().is_none());
         drop(other);
     });
+}
+
+/// The host's end takes the command along, and not what the command has started. A probe that looked at once would see a
+/// world that still changes.
+#[test]
+fn what_a_killed_command_leaves_behind_holds_the_lock_until_it_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = |name: &str| directory.path().join(name);
+    let (lock, ready, gate) = (place("lock"), place("ready"), place("gate"));
+    rustix::fs::mknodat(rustix::fs::CWD, &gate, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    runtime().block_on(async {
+        let hold = crate::capability::process::Hold::new(Some(&lock));
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", "setsid sh -c 'echo > ready; read line < gate' & wait"]);
+        let directory = File::open(directory.path()).unwrap().into();
+        let mut group = Group::of(start(shell, directory, None, hold.take().unwrap()).unwrap()).unwrap();
+        while !ready.exists() {
+            std::thread::yield_now();
+        }
+        drop(hold);
+        // As the host's own death does it.
+        kill_process(group.pid, Signal::KILL).unwrap();
+        group.child.wait().await.unwrap();
+        group.reaped = true;
+    });
+    let file = File::open(&lock).unwrap();
+    let taken = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(taken, Err(rustix::io::Errno::WOULDBLOCK));
+    fs::write(&gate, "go\n").unwrap();
+    // Waits for its end.
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
 }

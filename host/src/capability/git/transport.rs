@@ -1,0 +1,263 @@
+//! The `git` program, for what goes over a wire.
+//!
+//! It runs in a fresh bare repository of its own, whose objects are those of the workspace's by an alternate. A tool may
+//! write the workspace's configuration and hooks, and git runs programs that a configuration names: here none of that is
+//! in reach. What the system and the user configured counts.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use git2::{Repository, RepositoryInitOptions};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use super::answer::{self, Answer};
+use super::bindings::deed::git::remote::{Branch, Error};
+use crate::capability::process::{Captured, End, Exit, Hold, Prepared, find_program, run};
+use crate::engine::request::CancelToken;
+
+/// Bytes kept of what git prints: the branches of a remote at about 60 bytes each, some 17,000.
+const OUTPUT_BYTES: usize = 1 << 20;
+
+/// What git may speak. Everything else is a program named by the URL.
+const PROTOCOLS: &str = "file:git:http:https:ssh";
+
+/// Settings that stand above the user's own. A redirect would lead from the server that is granted to another one; hooks
+/// and submodules belong to a work tree, which is not here.
+const SETTINGS: [&str; 3] =
+    ["http.followRedirects=false", "core.hooksPath=/dev/null", "push.recurseSubmodules=no"];
+
+/// Variables that stand above those of the environment: nobody sits there to be asked, and messages are in the language
+/// that [`answer`] reads.
+const VARIABLES: [(&str, &str); 8] = [
+    ("LC_ALL", "C"),
+    ("LANGUAGE", "C"),
+    ("GIT_ALLOW_PROTOCOL", PROTOCOLS),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_ASKPASS", ""),
+    ("SSH_ASKPASS", "false"),
+    ("SSH_ASKPASS_REQUIRE", "force"),
+    ("GIT_NO_LAZY_FETCH", "1"),
+];
+
+/// What the `git` program finds when it carries a push, and what it runs: `ssh`, credential helpers. The library reads no
+/// environment of its own: a program that embeds it says here what of its own git may see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitEnvironment {
+    /// Where `git` is looked for, and its own `PATH`.
+    pub search_path: OsString,
+    /// The other variables, such as `HOME`, `SSH_AUTH_SOCK` and those of a proxy. Default: none, so that only the
+    /// system's configuration counts.
+    pub variables: Vec<(OsString, OsString)>,
+    /// Where the repository that git runs in is made, for the time it runs. Default: `/tmp`.
+    pub temporary: PathBuf,
+}
+
+impl Default for GitEnvironment {
+    fn default() -> Self {
+        Self {
+            search_path: crate::capability::CommandEnvironment::default().search_path,
+            variables: Vec::new(),
+            temporary: "/tmp".into(),
+        }
+    }
+}
+
+/// What a push takes from the workspace's repository.
+pub(super) struct Objects {
+    /// The directory of objects.
+    directory: PathBuf,
+    /// The commits at which a shallow clone's history is cut.
+    shallow: Vec<u8>,
+}
+
+impl Objects {
+    /// Those of a repository that was found to be usable.
+    pub(super) fn of(repository: &Repository) -> io::Result<Self> {
+        let shallow = match fs::read(repository.commondir().join("shallow")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            read => read?,
+        };
+        Ok(Self { directory: repository.commondir().join("objects"), shallow })
+    }
+}
+
+/// The `git` program of one call.
+pub(super) struct Transport<'a> {
+    pub(super) environment: &'a GitEnvironment,
+    pub(super) cancel: &'a CancelToken,
+    pub(super) hold: &'a Hold,
+}
+
+/// How git ended, when it ended by itself.
+struct Ended {
+    exit: Exit,
+    stdout: Captured,
+    stderr: Captured,
+}
+
+impl Transport<'_> {
+    /// The branches of the remote at `url`, or the one called `name`.
+    pub(super) async fn branches(&self, url: &str, name: Option<&str>) -> Result<Vec<Branch>, Error> {
+        let reference = name.map(|name| format!("refs/heads/{name}"));
+        let mut arguments = vec!["ls-remote", "--quiet", "--heads", "--", url];
+        arguments.extend(reference.as_deref());
+        let ended = match self.run(&arguments, None).await {
+            Ok(ended) => ended,
+            // Nothing is changed by asking.
+            Err(Error::InDoubt(why)) => return Err(Error::Unavailable(why)),
+            Err(error) => return Err(error),
+        };
+        if ended.exit.code != Some(0) {
+            return Err(answer::unavailable(url, &text(&ended.stderr)));
+        }
+        if ended.stdout.cut_bytes > 0 {
+            return Err(Error::Unavailable(format!("`{url}` has too many branches to list; name one")));
+        }
+        let branches = answer::branches(&text(&ended.stdout));
+        Ok(branches.into_iter().filter(|branch| name.is_none_or(|name| branch.name == name)).collect())
+    }
+
+    /// Move the branch `name` of the remote at `url` from `expected` to `commit`.
+    pub(super) async fn push(
+        &self,
+        objects: &Objects,
+        url: &str,
+        commit: &str,
+        name: &str,
+        expected: Option<&str>,
+    ) -> Result<(), Error> {
+        // An empty value expects that it is not there.
+        let lease = format!("--force-with-lease=refs/heads/{name}:{}", expected.unwrap_or_default());
+        let refspec = format!("{commit}:refs/heads/{name}");
+        let arguments = [
+            "push",
+            "--porcelain",
+            "--no-verify",
+            "--no-follow-tags",
+            &lease,
+            "--",
+            url,
+            &refspec,
+        ];
+        let Ended { exit, stdout, stderr } = self.run(&arguments, Some(objects)).await?;
+        // What was cut may hold the words that leave it in doubt.
+        let code = exit.code.filter(|_| stderr.cut_bytes == 0);
+        match answer::of_push(code, &text(&stdout), &text(&stderr)) {
+            Answer::Landed => Ok(()),
+            Answer::Rejected(why) => Err(answer::rejected(url, name, expected, &why)),
+            Answer::NeverSent => Err(answer::unavailable(url, &text(&stderr))),
+            Answer::InDoubt => Err(answer::in_doubt(url, name, &text(&stderr))),
+        }
+    }
+
+    /// Run git to its end. An error other than [`Error::InDoubt`] means that it did not run.
+    async fn run(&self, arguments: &[&str], objects: Option<&Objects>) -> Result<Ended, Error> {
+        let GitEnvironment { search_path, variables, temporary } = self.environment;
+        let program = find_program("git", search_path).ok_or_else(|| {
+            let searched = search_path.to_string_lossy();
+            Error::Unavailable(format!("there is no program `git` in `{searched}`: install git, which carries what goes to a remote"))
+        })?;
+        let scratch = scratch(temporary, objects).map_err(|why| {
+            let place = temporary.display();
+            Error::Unavailable(format!("git was not started: no repository for it could be made in `{place}`: {why}"))
+        })?;
+        let not_started = |why: &dyn ToString| Error::Unavailable(format!("git was not started: {}", why.to_string()));
+        let directory = fs::File::open(scratch.path()).map_err(|error| not_started(&error))?;
+        let hold = self.hold.take().map_err(|why| Error::Denied(format!("git was not started: {why}")))?;
+
+        let mut command = Command::new(program);
+        for setting in SETTINGS {
+            command.args(["-c", setting]);
+        }
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(variables.iter().map(|(name, value)| (name, value)))
+            .envs(VARIABLES)
+            .env("PATH", search_path)
+            .env("GIT_DIR", scratch.path());
+        if let Some(objects) = objects {
+            command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(objects.directory.as_os_str()));
+        }
+        let prepared = Prepared {
+            command,
+            directory: directory.into(),
+            offline: None,
+            stdin: Vec::new(),
+            limit_bytes: OUTPUT_BYTES,
+            timeout: None,
+            hold,
+        };
+        match run(prepared, self.cancel).await {
+            Ok(End::Ended { status, stdout, stderr }) => Ok(Ended { exit: status, stdout, stderr }),
+            Ok(End::Cancelled | End::OutOfTime(_)) => {
+                Err(Error::InDoubt("git was cancelled on its way; all its processes were killed".to_owned()))
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
+                Err(not_started(&error))
+            }
+            Err(error) => Err(Error::InDoubt(format!("git was lost on its way: {error}"))),
+        }
+    }
+}
+
+/// An empty bare repository, gone when it is dropped.
+fn scratch(place: &Path, objects: Option<&Objects>) -> Result<TempDir, String> {
+    let said = |error: io::Error| error.to_string();
+    let directory = tempfile::Builder::new().prefix("deed-git-").tempdir_in(place).map_err(said)?;
+    let mut options = RepositoryInitOptions::new();
+    // No template of the user's: it may hold hooks.
+    options.bare(true).external_template(false).initial_head("main");
+    Repository::init_opts(directory.path(), &options).map_err(|error| error.message().to_owned())?;
+    if let Some(Objects { shallow, .. }) = objects.filter(|objects| !objects.shallow.is_empty()) {
+        fs::write(directory.path().join("shallow"), shallow).map_err(said)?;
+    }
+    Ok(directory)
+}
+
+/// A path as git reads it from a list that colons separate: in quotes, as C writes them.
+fn quoted(path: &OsStr) -> OsString {
+    let mut quoted = vec![b'"'];
+    for byte in path.as_bytes() {
+        match byte {
+            b'"' | b'\\' => quoted.extend([b'\\', *byte]),
+            b'\n' => quoted.extend(b"\\n"),
+            byte => quoted.push(*byte),
+        }
+    }
+    quoted.push(b'"');
+    OsString::from_vec(quoted)
+}
+
+fn text(captured: &Captured) -> String {
+    String::from_utf8_lossy(&captured.data).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_survives_the_list_that_it_stands_in() {
+        assert_eq!(quoted(OsStr::new("/a:b/\"c\\d\n")), "\"/a:b/\\\"c\\\\d\\n\"");
+    }
+
+    #[test]
+    fn the_repository_git_runs_in_is_bare_has_no_hooks_and_goes() {
+        let place = tempfile::tempdir().unwrap();
+        let objects = Objects { directory: "/nowhere".into(), shallow: b"x\n".to_vec() };
+        let made = scratch(place.path(), Some(&objects)).unwrap();
+        let repository = Repository::open(made.path()).unwrap();
+        assert!(repository.is_bare());
+        assert_eq!(fs::read(made.path().join("shallow")).unwrap(), b"x\n");
+        let hooks = fs::read_dir(made.path().join("hooks")).into_iter().flatten().flatten();
+        assert!(hooks.map(|hook| hook.file_name()).all(|name| name == "README.sample"));
+        drop(made);
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+        assert!(scratch(&place.path().join("missing"), None).unwrap_err().contains("No such file"));
+    }
+}
