@@ -110,10 +110,7 @@ impl Engine {
             linker,
             cache,
             cache_warning: Mutex::new(cache_warning),
-            environments: Environments {
-                commands: Arc::new(config.commands),
-                git: Arc::new(config.git),
-            },
+            environments: Environments { commands: Arc::new(config.commands), git: Arc::new(config.git) },
             started: SystemTime::now(),
             runtime,
             slots: Semaphore::new(PARALLEL_CALLS as usize),

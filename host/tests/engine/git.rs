@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::support::{CLOCK_MS, Call, Recorder, engine, text};
 
 /// A repository with one commit of `a.txt` by an identity of its own, on the branch `main`.
-fn repository(workspace: &Path) -> Repository {
+pub fn repository(workspace: &Path) -> Repository {
     let mut options = git2::RepositoryInitOptions::new();
     options.initial_head("main");
     let repository = Repository::init_opts(workspace, &options).unwrap();
@@ -25,7 +25,7 @@ fn repository(workspace: &Path) -> Repository {
     repository
 }
 
-fn commit_all(repository: &Repository, message: &str) {
+pub fn commit_all(repository: &Repository, message: &str) {
     let mut index = repository.index().unwrap();
     index.add_all(["*"], git2::IndexAddOption::DEFAULT, None).unwrap();
     index.write().unwrap();

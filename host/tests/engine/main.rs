@@ -5,6 +5,9 @@
 mod classes;
 mod files;
 mod git;
+#[path = "../../../tests/src/git_server.rs"]
+mod git_server;
 mod load;
 mod processes;
+mod push;
 mod support;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use deed::engine::{
     CallContext, CallEnd, CallObserver, CallRequest, CancelToken, Content, EffectClass, Engine, EngineConfig,
-    Grants, Limits, LogLevel, Output, Plugin, ToolFailure,
+    Grants, Limits, LogLevel, Output, Plugin, ToolFailure, Verdict,
 };
 use deed::mission::Network;
 use deed::standard::standard_plugins;
@@ -21,10 +21,13 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// The engine all tests share, with a cache that outlives them, so that only the first run compiles.
 pub fn engine() -> &'static Engine {
     static ENGINE: OnceLock<Engine> = OnceLock::new();
-    ENGINE.get_or_init(|| {
-        let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled"));
-        Engine::new(EngineConfig { cache_dir, ..EngineConfig::default() }).unwrap()
-    })
+    ENGINE.get_or_init(|| Engine::new(config()).unwrap())
+}
+
+/// How it is set up.
+pub fn config() -> EngineConfig {
+    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled"));
+    EngineConfig { cache_dir, ..EngineConfig::default() }
 }
 
 /// The bytes of a standard plugin.
@@ -46,6 +49,11 @@ pub struct Call<'a> {
     pub class: EffectClass,
     /// Whether commands reach the network.
     pub network: bool,
+    /// The remotes it is granted.
+    pub remotes: Vec<String>,
+    /// What an earlier attempt saved.
+    pub receipt: Option<Vec<u8>>,
+    pub lock: Option<&'a Path>,
     pub key: &'a str,
     pub attempt: u32,
     pub timeout: Duration,
@@ -64,6 +72,9 @@ impl<'a> Call<'a> {
             workspace,
             class,
             network: false,
+            remotes: Vec::new(),
+            receipt: None,
+            lock: None,
             key: "0123456789abcdef",
             attempt: 1,
             timeout: PATIENCE,
@@ -73,30 +84,42 @@ impl<'a> Call<'a> {
     }
 
     pub fn run(self) -> CallEnd {
+        self.run_on(engine())
+    }
+
+    pub fn run_on(self, engine: &Engine) -> CallEnd {
+        let plugin = engine.load(self.plugin, component(self.plugin)).unwrap();
+        self.with_request(|request| engine.invoke(&plugin, request))
+    }
+
+    /// Ask the tool's probe about it.
+    pub fn probe(self) -> Result<Verdict, CallEnd> {
         let plugin = plugin(self.plugin);
-        let args = self.args.to_string();
+        self.with_request(|request| engine().probe(&plugin, request))
+    }
+
+    fn with_request<T>(self, body: impl FnOnce(&CallRequest<'_>) -> T) -> T {
         let mut grants = Grants::workspace(self.class, self.workspace);
         grants.granted.network = if self.network { Network::Open } else { Network::Closed };
-        engine().invoke(
-            &plugin,
-            &CallRequest {
-                tool: self.tool,
-                args: &args,
-                grants: &grants,
-                context: CallContext {
-                    idempotency_key: self.key,
-                    attempt: self.attempt,
-                    session: "",
-                    receipt: None,
-                },
-                seed: [7; 32],
-                clock_ms: CLOCK_MS,
-                timeout: self.timeout,
-                limits: &Limits::default(),
-                observer: &self.observer,
-                cancel: &self.cancel,
+        grants.granted.remotes = self.remotes;
+        body(&CallRequest {
+            tool: self.tool,
+            args: &self.args.to_string(),
+            grants: &grants,
+            context: CallContext {
+                idempotency_key: self.key,
+                attempt: self.attempt,
+                session: "",
+                receipt: self.receipt.as_deref(),
             },
-        )
+            seed: [7; 32],
+            clock_ms: CLOCK_MS,
+            timeout: self.timeout,
+            limits: &Limits::default(),
+            observer: &self.observer,
+            cancel: &self.cancel,
+            lock: self.lock,
+        })
     }
 
     /// The result of a call that must succeed.
@@ -129,6 +152,14 @@ pub fn text(output: &Output) -> String {
 #[derive(Default)]
 pub struct Recorder {
     pub lines: Mutex<Vec<String>>,
+    receipt: Mutex<Option<Vec<u8>>>,
+}
+
+impl Recorder {
+    /// The newest receipt.
+    pub fn receipt(&self) -> Option<Vec<u8>> {
+        self.receipt.lock().unwrap().clone()
+    }
 }
 
 impl CallObserver for Recorder {
@@ -138,7 +169,22 @@ impl CallObserver for Recorder {
 
     fn progress(&self, _: u64, _: Option<u64>, _: &str) {}
 
-    fn checkpoint(&self, _: &[u8]) -> Result<(), String> {
+    fn checkpoint(&self, receipt: &[u8]) -> Result<(), String> {
+        *self.receipt.lock().unwrap() = Some(receipt.to_vec());
+        Ok(())
+    }
+}
+
+/// Does something when a receipt is saved.
+pub struct OnReceipt<F>(pub F);
+
+impl<F: Fn(&[u8]) + Send + Sync> CallObserver for OnReceipt<F> {
+    fn log(&self, _: LogLevel, _: &str) {}
+
+    fn progress(&self, _: u64, _: Option<u64>, _: &str) {}
+
+    fn checkpoint(&self, receipt: &[u8]) -> Result<(), String> {
+        (self.0)(receipt);
         Ok(())
     }
 }

@@ -34,13 +34,8 @@ const NEVER_SENT: [&str; 15] = [
 ];
 
 /// Said once something was under way, whatever else is said.
-const UNDER_WAY: [&str; 5] = [
-    "RPC failed",
-    "hung up unexpectedly",
-    "unexpected disconnect",
-    "write error",
-    "failed to report status",
-];
+const UNDER_WAY: [&str; 5] =
+    ["RPC failed", "hung up unexpectedly", "unexpected disconnect", "write error", "failed to report status"];
 
 /// What came of a push.
 #[derive(Debug, PartialEq, Eq)]
@@ -75,11 +70,7 @@ pub(super) fn of_push(code: Option<i32>, stdout: &str, stderr: &str) -> Answer {
             let never_sent = own().any(|line| NEVER_SENT.iter().any(|start| line.starts_with(start)));
             let under_way = own().any(|line| UNDER_WAY.iter().any(|words| line.contains(words)));
             // A signal may come at any time.
-            if code.is_some() && never_sent && !under_way {
-                Answer::NeverSent
-            } else {
-                Answer::InDoubt
-            }
+            if code.is_some() && never_sent && !under_way { Answer::NeverSent } else { Answer::InDoubt }
         }
     }
 }
@@ -103,7 +94,11 @@ fn said(stderr: &str) -> String {
                 .any(|start| line.starts_with(start))
     };
     let lines: Vec<_> = stderr.lines().map(str::trim).filter(is_news).collect();
-    if lines.is_empty() { "git says nothing of it".to_owned() } else { shortened(lines.join("; "), SAID_BYTES) }
+    if lines.is_empty() {
+        "git says nothing of it".to_owned()
+    } else {
+        shortened(lines.join("; "), SAID_BYTES)
+    }
 }
 
 pub(super) fn unavailable(url: &str, stderr: &str) -> Error {
@@ -135,9 +130,8 @@ mod tests {
 
     #[test]
     fn the_remotes_report_decides() {
-        let line = |flag: &str, summary: &str| {
-            format!("To /r\n{flag}\t1a2b:refs/heads/main\t{summary}\nDone\n")
-        };
+        let line =
+            |flag: &str, summary: &str| format!("To /r\n{flag}\t1a2b:refs/heads/main\t{summary}\nDone\n");
         for (flag, summary) in
             [(" ", "1..2"), ("*", "[new branch]"), ("=", "[up to date]"), ("+", "1...2 (forced update)")]
         {

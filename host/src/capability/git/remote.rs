@@ -34,9 +34,8 @@ impl Host for GitCtxView<'_> {
         commit: String,
         ancestor: String,
     ) -> wasmtime::Result<Result<Option<bool>, Error>> {
-        let builds_on = |repository: &Repository| {
-            builds_on(repository, commit_id(&commit)?, commit_id(&ancestor)?)
-        };
+        let builds_on =
+            |repository: &Repository| builds_on(repository, commit_id(&commit)?, commit_id(&ancestor)?);
         Ok(self.open_for_remote().and_then(|repository| builds_on(&repository)))
     }
 
@@ -100,7 +99,9 @@ impl GitCtxView<'_> {
         let repository = self.open_for_remote()?;
         self.0.gate.admit(Action::Push(&url)).map_err(Error::Denied)?;
         if repository.find_commit(id).is_err() {
-            return Err(Error::NotFound(format!("there is no commit `{commit}` in the workspace's repository")));
+            return Err(Error::NotFound(format!(
+                "there is no commit `{commit}` in the workspace's repository"
+            )));
         }
         match old.map(|old| Ok::<_, Error>((old, builds_on(&repository, id, old)?))).transpose()? {
             None | Some((_, Some(true))) => {}
@@ -150,7 +151,9 @@ impl GitCtxView<'_> {
 
 fn local_branch(repository: &Repository, name: Option<String>) -> Result<Branch, Error> {
     let Some(name) = name.map_or_else(|| read::branch(repository), |name| Ok(Some(name)))? else {
-        return Err(Error::NotFound("HEAD is detached, so no branch is the current one; name one".to_owned()));
+        return Err(Error::NotFound(
+            "HEAD is detached, so no branch is the current one; name one".to_owned(),
+        ));
     };
     check_branch(&name)?;
     let full = format!("refs/heads/{name}");

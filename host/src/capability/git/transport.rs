@@ -133,16 +133,8 @@ impl Transport<'_> {
         // An empty value expects that it is not there.
         let lease = format!("--force-with-lease=refs/heads/{name}:{}", expected.unwrap_or_default());
         let refspec = format!("{commit}:refs/heads/{name}");
-        let arguments = [
-            "push",
-            "--porcelain",
-            "--no-verify",
-            "--no-follow-tags",
-            &lease,
-            "--",
-            url,
-            &refspec,
-        ];
+        let arguments =
+            ["push", "--porcelain", "--no-verify", "--no-follow-tags", &lease, "--", url, &refspec];
         let Ended { exit, stdout, stderr } = self.run(&arguments, Some(objects)).await?;
         // What was cut may hold the words that leave it in doubt.
         let code = exit.code.filter(|_| stderr.cut_bytes == 0);
@@ -159,13 +151,18 @@ impl Transport<'_> {
         let GitEnvironment { search_path, variables, temporary } = self.environment;
         let program = find_program("git", search_path).ok_or_else(|| {
             let searched = search_path.to_string_lossy();
-            Error::Unavailable(format!("there is no program `git` in `{searched}`: install git, which carries what goes to a remote"))
+            Error::Unavailable(format!(
+                "there is no program `git` in `{searched}`: install git, which carries what goes to a remote"
+            ))
         })?;
         let scratch = scratch(temporary, objects).map_err(|why| {
             let place = temporary.display();
-            Error::Unavailable(format!("git was not started: no repository for it could be made in `{place}`: {why}"))
+            Error::Unavailable(format!(
+                "git was not started: no repository for it could be made in `{place}`: {why}"
+            ))
         })?;
-        let not_started = |why: &dyn ToString| Error::Unavailable(format!("git was not started: {}", why.to_string()));
+        let not_started =
+            |why: &dyn ToString| Error::Unavailable(format!("git was not started: {}", why.to_string()));
         let directory = fs::File::open(scratch.path()).map_err(|error| not_started(&error))?;
         let hold = self.hold.take().map_err(|why| Error::Denied(format!("git was not started: {why}")))?;
 
@@ -197,7 +194,9 @@ impl Transport<'_> {
             Ok(End::Cancelled | End::OutOfTime(_)) => {
                 Err(Error::InDoubt("git was cancelled on its way; all its processes were killed".to_owned()))
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) =>
+            {
                 Err(not_started(&error))
             }
             Err(error) => Err(Error::InDoubt(format!("git was lost on its way: {error}"))),

@@ -20,7 +20,8 @@ pub(super) fn resolve(config: &Config, remote: &str) -> Result<String, Error> {
     }
     let none = || {
         let known: Vec<_> = names(config).iter().map(|name| format!("`{name}`")).collect();
-        let known = if known.is_empty() { "it has none".to_owned() } else { format!("it has {}", known.join(", ")) };
+        let known =
+            if known.is_empty() { "it has none".to_owned() } else { format!("it has {}", known.join(", ")) };
         Error::NotFound(format!(
             "there is no remote `{remote}` in the repository's configuration: {known}; a URL or an absolute path will do as well"
         ))
@@ -37,7 +38,9 @@ pub(super) fn resolve(config: &Config, remote: &str) -> Result<String, Error> {
         [] => Err(none()),
         [url] => match check(url) {
             Ok(()) => Ok(url.clone()),
-            Err(Error::NotFound(why)) => Err(Error::NotFound(format!("the URL of the remote `{remote}`: {why}"))),
+            Err(Error::NotFound(why)) => {
+                Err(Error::NotFound(format!("the URL of the remote `{remote}`: {why}")))
+            }
             Err(other) => Err(other),
         },
         urls => Err(Error::NotFound(format!(
@@ -206,7 +209,10 @@ mod tests {
         assert!(refusal(&config, "two").contains("`/a`, `/b`"));
         assert!(refusal(&config, "evil").contains("the remote `evil`"));
         let unknown = refusal(&config, "upstream");
-        assert!(unknown.contains("`upstream`") && unknown.contains("`apart`, `evil`, `origin`, `two`"), "{unknown}");
+        assert!(
+            unknown.contains("`upstream`") && unknown.contains("`apart`, `evil`, `origin`, `two`"),
+            "{unknown}"
+        );
         assert!(refusal(&config, "--mirror").contains("`--mirror`"));
         assert!(refusal(&config, "").contains("``"));
     }

@@ -42,7 +42,11 @@ impl fmt::Display for NotHeld {
                 "a process that an earlier attempt of this call started still runs and holds `{path}`; try again when it has ended"
             );
         }
-        write!(f, "the lock of its processes, `{path}`, cannot be taken: {}; make its directory writable", self.error)
+        write!(
+            f,
+            "the lock of its processes, `{path}`, cannot be taken: {}; make its directory writable",
+            self.error
+        )
     }
 }
 
