@@ -27,6 +27,7 @@
 
 mod binary;
 mod drive;
+pub mod git_server;
 pub mod guests;
 mod held;
 mod kill;

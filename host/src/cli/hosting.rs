@@ -10,7 +10,6 @@ use clap::{Args, ValueEnum};
 use deed::beside::Beside;
 use deed::boundary::{Boundaries, KillPoint, Unarmed};
 use deed::capability::GitEnvironment;
-use deed::capability::GitEnvironment;
 use deed::engine::{CancelToken, Engine, EngineConfig, Limits};
 use deed::model::Model;
 use deed::runner::{Envelope, Host, OnUnknown, Runner};
