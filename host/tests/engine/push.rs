@@ -289,7 +289,7 @@ fn what_the_workspace_configures_does_not_run() {
     let there = std::process::Command::new("git")
         .arg("-C")
         .arg(&workspace)
-        .args(["push", "/nowhere.git", "main"])
+        .args(["push", &place.url(), "main:other"])
         .output()
         .unwrap();
     assert!(proof.exists(), "{there:?}");
@@ -613,8 +613,9 @@ fn nothing_is_started_beside_what_an_earlier_attempt_left_running() {
     drop(held);
     for call in calls() {
         output(call.run());
+        // What the remote does after it has answered (it looks whether to pack) is a process of the call, too.
+        let free = fs::File::open(&lock).unwrap();
+        rustix::fs::flock(&free, rustix::fs::FlockOperation::LockExclusive).unwrap();
     }
-    let free = fs::File::open(&lock).unwrap();
-    rustix::fs::flock(&free, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
     assert!(workspace.join("x").exists());
 }

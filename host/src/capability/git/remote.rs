@@ -125,7 +125,12 @@ impl GitCtxView<'_> {
     }
 
     fn transport(&self) -> Transport<'_> {
-        Transport { environment: &self.0.environment, cancel: &self.0.cancel, hold: &self.0.hold }
+        Transport {
+            environment: &self.0.environment,
+            workspace: self.0.workspace.as_deref(),
+            cancel: &self.0.cancel,
+            hold: &self.0.hold,
+        }
     }
 
     fn open_for_remote(&self) -> Result<Repository, Error> {

@@ -6,7 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -66,6 +66,38 @@ impl Default for GitEnvironment {
     }
 }
 
+/// Variables that lead to configuration.
+const CONFIGURATION: [&str; 4] = ["HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"];
+
+impl GitEnvironment {
+    /// The search path without the directories in which tools may put a program. An error names what else of this lies in
+    /// the workspace: what git reads there, and runs, a tool could have written.
+    fn outside(&self, workspace: Option<&Path>) -> Result<OsString, Error> {
+        let workspace = workspace.and_then(|workspace| fs::canonicalize(workspace).ok());
+        let is_inside = |path: &Path| match (&workspace, fs::canonicalize(path)) {
+            (Some(workspace), Ok(path)) => path.starts_with(workspace),
+            _ => false,
+        };
+        let read = self.variables.iter().filter(|(name, _)| CONFIGURATION.iter().any(|read| name == read));
+        let read = read.map(|(name, path)| (name.to_string_lossy(), Path::new(path)));
+        for (name, path) in read.chain([("its temporary directory".into(), &*self.temporary)]) {
+            if is_inside(path) {
+                let path = path.display();
+                return Err(Error::Denied(format!(
+                    "git was not started: `{path}` ({name}) lies in the workspace, where tools may write, and git would run what is configured there; take another workspace"
+                )));
+            }
+        }
+        let directories = std::env::split_paths(&self.search_path);
+        let outside = directories.filter(|directory| directory.is_absolute() && !is_inside(directory));
+        std::env::join_paths(outside)
+            .map_err(|error| Error::Unavailable(format!("git was not started: its search path: {error}")))
+    }
+}
+
+/// Bytes of the list of commits at which a shallow clone is cut: some 25,000. More is no clone that anybody made.
+const SHALLOW_BYTES: u64 = 1 << 20;
+
 /// What a push takes from the workspace's repository.
 pub(super) struct Objects {
     /// The directory of objects.
@@ -77,10 +109,16 @@ pub(super) struct Objects {
 impl Objects {
     /// Those of a repository that was found to be usable.
     pub(super) fn of(repository: &Repository) -> io::Result<Self> {
-        let shallow = match fs::read(repository.commondir().join("shallow")) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            read => read?,
-        };
+        let mut shallow = Vec::new();
+        match fs::File::open(repository.commondir().join("shallow")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            file => {
+                file?.take(SHALLOW_BYTES + 1).read_to_end(&mut shallow)?;
+            }
+        }
+        if shallow.len() as u64 > SHALLOW_BYTES {
+            return Err(io::Error::other(format!("`shallow` has more than {SHALLOW_BYTES} bytes")));
+        }
         Ok(Self { directory: repository.commondir().join("objects"), shallow })
     }
 }
@@ -88,6 +126,8 @@ impl Objects {
 /// The `git` program of one call.
 pub(super) struct Transport<'a> {
     pub(super) environment: &'a GitEnvironment,
+    /// Where tools may write.
+    pub(super) workspace: Option<&'a Path>,
     pub(super) cancel: &'a CancelToken,
     pub(super) hold: &'a Hold,
 }
@@ -148,8 +188,9 @@ impl Transport<'_> {
 
     /// Run git to its end. An error other than [`Error::InDoubt`] means that it did not run.
     async fn run(&self, arguments: &[&str], objects: Option<&Objects>) -> Result<Ended, Error> {
-        let GitEnvironment { search_path, variables, temporary } = self.environment;
-        let program = find_program("git", search_path).ok_or_else(|| {
+        let GitEnvironment { variables, temporary, .. } = self.environment;
+        let search_path = self.environment.outside(self.workspace)?;
+        let program = find_program("git", &search_path).ok_or_else(|| {
             let searched = search_path.to_string_lossy();
             Error::Unavailable(format!(
                 "there is no program `git` in `{searched}`: install git, which carries what goes to a remote"
@@ -241,6 +282,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nothing_that_git_reads_or_runs_lies_where_tools_write() {
+        let workspace = tempfile::tempdir().unwrap();
+        let (inside, outside) = (workspace.path().join("bin"), tempfile::tempdir().unwrap());
+        fs::create_dir(&inside).unwrap();
+        let search_path = std::env::join_paths([&*inside, Path::new("."), outside.path()]).unwrap();
+        let mut environment = GitEnvironment { search_path, ..GitEnvironment::default() };
+        let refusal = |environment: &GitEnvironment| match environment.outside(Some(workspace.path())) {
+            Err(Error::Denied(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(environment.outside(Some(workspace.path())).unwrap(), outside.path());
+        environment.variables =
+            vec![("HOME".into(), workspace.path().into()), ("TZ".into(), inside.clone().into())];
+        assert!(refusal(&environment).contains("(HOME) lies in the workspace"));
+        (environment.variables, environment.temporary) = (Vec::new(), inside);
+        assert!(refusal(&environment).contains("temporary directory"));
+    }
+
+    #[test]
     fn a_path_survives_the_list_that_it_stands_in() {
         assert_eq!(quoted(OsStr::new("/a:b/\"c\\d\n")), "\"/a:b/\\\"c\\\\d\\n\"");
     }
@@ -248,11 +308,11 @@ mod tests {
     #[test]
     fn the_repository_git_runs_in_is_bare_has_no_hooks_and_goes() {
         let place = tempfile::tempdir().unwrap();
-        let objects = Objects { directory: "/nowhere".into(), shallow: b"x\n".to_vec() };
+        let objects = Objects { directory: "/nowhere".into(), shallow: format!("{:040x}\n", 7).into_bytes() };
         let made = scratch(place.path(), Some(&objects)).unwrap();
         let repository = Repository::open(made.path()).unwrap();
         assert!(repository.is_bare());
-        assert_eq!(fs::read(made.path().join("shallow")).unwrap(), b"x\n");
+        assert!(repository.is_shallow());
         let hooks = fs::read_dir(made.path().join("hooks")).into_iter().flatten().flatten();
         assert!(hooks.map(|hook| hook.file_name()).all(|name| name == "README.sample"));
         drop(made);
