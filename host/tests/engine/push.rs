@@ -72,7 +72,7 @@ impl Place {
     }
 
     /// A call that is granted the place it names.
-    fn call<'a>(&self, args: Value, workspace: &'a Path) -> Call<'a> {
+    fn call(args: Value, workspace: &Path) -> Call<'_> {
         let url = args["remote"].as_str().unwrap().to_owned();
         let mut call = Call::new("git", "git_push", args, workspace);
         call.remotes = vec![url];
@@ -80,7 +80,7 @@ impl Place {
     }
 
     fn push(&self, url: &str) -> CallEnd {
-        self.call(json!({"remote": url}), &self.workspace()).run()
+        Self::call(json!({"remote": url}), &self.workspace()).run()
     }
 }
 
@@ -151,7 +151,7 @@ fn branch_and_target_can_be_named() {
     let place = Place::new();
     let head = place.head();
     let args = json!({"remote": place.url(), "branch": "main", "to": "feature/x"});
-    output(place.call(args, &place.workspace()).run());
+    output(Place::call(args, &place.workspace()).run());
     assert_eq!((place.remote_branch("feature/x"), place.remote_branch("main")), (Some(head), None));
 }
 
@@ -160,7 +160,7 @@ fn the_objects_of_a_linked_work_tree_and_of_a_borrowing_clone_are_found() {
     let place = Place::new();
     let linked = place.root.path().join("linked");
     place.repository.worktree("linked", &linked, None).unwrap();
-    output(place.call(json!({"remote": place.url()}), &linked).run());
+    output(Place::call(json!({"remote": place.url()}), &linked).run());
     assert_eq!(place.remote_branch("linked"), Some(place.head()));
 
     // Quotes, colons and blanks stand in the list of alternates.
@@ -171,7 +171,7 @@ fn the_objects_of_a_linked_work_tree_and_of_a_borrowing_clone_are_found() {
         .output()
         .unwrap();
     assert!(cloned.status.success(), "{cloned:?}");
-    output(place.call(json!({"remote": place.url(), "to": "borrowed"}), &clone).run());
+    output(Place::call(json!({"remote": place.url(), "to": "borrowed"}), &clone).run());
     assert_eq!(place.remote_branch("borrowed"), Some(place.head()));
 }
 
@@ -190,7 +190,7 @@ fn a_shallow_clone_pushes_what_it_has() {
     fs::write(clone.join("c.txt"), "new\n").unwrap();
     let repository = Repository::open(&clone).unwrap();
     commit_all(&repository, "On top");
-    output(place.call(json!({"remote": place.url()}), &clone).run());
+    output(Place::call(json!({"remote": place.url()}), &clone).run());
     let head = repository.head().unwrap().peel_to_commit().unwrap().id();
     assert_eq!(place.remote_branch("main"), Some(head));
 }
@@ -224,7 +224,7 @@ fn a_remote_that_is_not_granted_is_refused_with_the_line_that_would_allow_it() {
 fn a_call_that_is_not_non_idempotent_lists_at_most() {
     let place = Place::new();
     let workspace = place.workspace();
-    let mut call = place.call(json!({"remote": place.url()}), &workspace);
+    let mut call = Place::call(json!({"remote": place.url()}), &workspace);
     call.class = EffectClass::Pure;
     let (kind, _, message) = failed(call.run());
     assert_eq!(kind, FailureKind::Denied);
@@ -324,7 +324,7 @@ fn arguments_that_would_be_options_are_none() {
         json!({"remote": url, "branch": "--all"}),
         json!({"remote": url, "branch": "nothing"}),
     ] {
-        let (kind, effect, message) = failed(place.call(args.clone(), &place.workspace()).run());
+        let (kind, effect, message) = failed(Place::call(args.clone(), &place.workspace()).run());
         assert_eq!((kind, effect), (FailureKind::NotFound, EffectState::NotApplied), "{args}: {message}");
     }
     assert_eq!(place.updates().len(), 0);
@@ -401,7 +401,7 @@ fn a_stale_lease_is_refused_by_the_remote() {
             place.go_on("ours.txt");
         }
         let workspace = place.workspace();
-        let mut call = place.call(json!({"remote": url}), &workspace);
+        let mut call = Place::call(json!({"remote": url}), &workspace);
         let root = place.root.path().to_owned();
         call.observer = Arc::new(OnReceipt(move |_: &[u8]| {
             if exists {
@@ -440,7 +440,7 @@ fn a_connection_that_is_lost_in_the_middle_leaves_the_push_in_doubt() {
         let url = server.url("remote.git");
         let recorder = Arc::new(Recorder::default());
         let workspace = place.workspace();
-        let mut call = place.call(json!({"remote": url}), &workspace);
+        let mut call = Place::call(json!({"remote": url}), &workspace);
         call.observer = recorder.clone();
         let (_, effect, message) = failed(call.run());
         assert_eq!(effect, EffectState::Unknown, "{message}");
@@ -450,7 +450,7 @@ fn a_connection_that_is_lost_in_the_middle_leaves_the_push_in_doubt() {
         // The probe can tell, once the server is back.
         let receipt = recorder.receipt();
         let probe = || {
-            let mut call = place.call(json!({"remote": url}), &workspace);
+            let mut call = Place::call(json!({"remote": url}), &workspace);
             call.receipt.clone_from(&receipt);
             call.probe().unwrap()
         };
@@ -464,7 +464,7 @@ fn a_connection_that_is_lost_in_the_middle_leaves_the_push_in_doubt() {
                 assert_eq!(text(&output), format!("pushed {id} to main of {url} (a new branch)"));
             }
             (Verdict::NotLanded, false) => {
-                let mut call = place.call(json!({"remote": url}), &workspace);
+                let mut call = Place::call(json!({"remote": url}), &workspace);
                 (call.receipt, call.attempt) = (receipt.clone(), 2);
                 let again = call.output();
                 let id = short(place.head());
@@ -502,7 +502,7 @@ fn a_push_that_is_cancelled_is_in_doubt() {
     let ready = place.root.path().join("ready");
     place.hook("post-receive", &format!("cat >> updates; echo > '{}'; exec sleep 600", ready.display()));
     let workspace = place.workspace();
-    let call = place.call(json!({"remote": place.url()}), &workspace);
+    let call = Place::call(json!({"remote": place.url()}), &workspace);
     let cancel = call.cancel.clone();
     let end = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -523,7 +523,7 @@ fn a_push_that_is_cancelled_is_in_doubt() {
 fn a_probe_without_a_receipt_says_not_landed() {
     let place = Place::new();
     let workspace = place.workspace();
-    let verdict = place.call(json!({"remote": place.url()}), &workspace).probe().unwrap();
+    let verdict = Place::call(json!({"remote": place.url()}), &workspace).probe().unwrap();
     assert_eq!(verdict, Verdict::NotLanded);
 }
 
@@ -533,11 +533,11 @@ fn a_probe_tells_apart_what_came_of_the_branch() {
     let url = place.url();
     let workspace = place.workspace();
     let recorder = Arc::new(Recorder::default());
-    let mut call = place.call(json!({"remote": url}), &workspace);
+    let mut call = Place::call(json!({"remote": url}), &workspace);
     call.observer = recorder.clone();
     let pushed = call.output();
     let probe = || {
-        let mut call = place.call(json!({"remote": url}), &workspace);
+        let mut call = Place::call(json!({"remote": url}), &workspace);
         call.receipt = recorder.receipt();
         call.probe().unwrap()
     };
@@ -567,11 +567,11 @@ fn a_second_attempt_that_finds_it_landed_says_what_the_first_would_have() {
     let url = place.url();
     let workspace = place.workspace();
     let recorder = Arc::new(Recorder::default());
-    let mut call = place.call(json!({"remote": url}), &workspace);
+    let mut call = Place::call(json!({"remote": url}), &workspace);
     call.observer = recorder.clone();
     let first = call.output();
     place.go_on("later.txt");
-    let mut call = place.call(json!({"remote": url}), &workspace);
+    let mut call = Place::call(json!({"remote": url}), &workspace);
     (call.receipt, call.attempt) = (recorder.receipt(), 2);
     let second = call.output();
     assert_eq!(first.content, second.content);
@@ -585,7 +585,7 @@ fn without_a_git_program_the_push_says_what_to_install() {
     let git = GitEnvironment { search_path: "/nonexistent".into(), ..GitEnvironment::default() };
     let engine = Engine::new(EngineConfig { git, ..crate::support::config() }).unwrap();
     let workspace = place.workspace();
-    let end = place.call(json!({"remote": place.url()}), &workspace).run_on(&engine);
+    let end = Place::call(json!({"remote": place.url()}), &workspace).run_on(&engine);
     let (kind, effect, message) = failed(end);
     assert_eq!((kind, effect), (FailureKind::Unavailable, EffectState::NotApplied));
     assert!(message.contains("install git"), "{message}");
@@ -600,7 +600,7 @@ fn nothing_is_started_beside_what_an_earlier_attempt_left_running() {
     let held = fs::File::create(&lock).unwrap();
     rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let calls = || {
-        let mut push = place.call(json!({"remote": place.url()}), &workspace);
+        let mut push = Place::call(json!({"remote": place.url()}), &workspace);
         let mut shell = Call::new("shell", "shell", json!({"command": "echo x > x"}), &workspace);
         (push.lock, shell.lock) = (Some(lock.as_path()), Some(lock.as_path()));
         [push, shell]

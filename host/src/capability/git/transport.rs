@@ -8,9 +8,11 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use git2::{Repository, RepositoryInitOptions};
+use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -196,7 +198,7 @@ impl Transport<'_> {
                 "there is no program `git` in `{searched}`: install git, which carries what goes to a remote"
             ))
         })?;
-        let scratch = scratch(temporary, objects).map_err(|why| {
+        let scratch = Scratch::new(temporary, objects).map_err(|why| {
             let place = temporary.display();
             Error::Unavailable(format!(
                 "git was not started: no repository for it could be made in `{place}`: {why}"
@@ -246,17 +248,69 @@ impl Transport<'_> {
 }
 
 /// An empty bare repository, gone when it is dropped.
-fn scratch(place: &Path, objects: Option<&Objects>) -> Result<TempDir, String> {
-    let said = |error: io::Error| error.to_string();
-    let directory = tempfile::Builder::new().prefix("deed-git-").tempdir_in(place).map_err(said)?;
-    let mut options = RepositoryInitOptions::new();
-    // No template of the user's: it may hold hooks.
-    options.bare(true).external_template(false).initial_head("main");
-    Repository::init_opts(directory.path(), &options).map_err(|error| error.message().to_owned())?;
-    if let Some(Objects { shallow, .. }) = objects.filter(|objects| !objects.shallow.is_empty()) {
-        fs::write(directory.path().join("shallow"), shallow).map_err(said)?;
+struct Scratch {
+    directory: TempDir,
+    /// Locked, so that nobody takes it for one that was left behind.
+    _lock: fs::File,
+}
+
+/// How the directories of these repositories begin.
+const PREFIX: &str = "deed-git-";
+
+/// Directories made before one is not taken away at once by somebody who tidies up.
+const TRIES: usize = 10;
+
+impl Scratch {
+    fn new(place: &Path, objects: Option<&Objects>) -> Result<Self, String> {
+        let said = |error: io::Error| error.to_string();
+        remove_left(place);
+        let scratch = Self::empty(place).map_err(said)?;
+        let mut options = RepositoryInitOptions::new();
+        // No template of the user's: it may hold hooks.
+        options.bare(true).external_template(false).initial_head("main");
+        Repository::init_opts(scratch.path(), &options).map_err(|error| error.message().to_owned())?;
+        if let Some(Objects { shallow, .. }) = objects.filter(|objects| !objects.shallow.is_empty()) {
+            fs::write(scratch.path().join("shallow"), shallow).map_err(said)?;
+        }
+        Ok(scratch)
     }
-    Ok(directory)
+
+    fn empty(place: &Path) -> io::Result<Self> {
+        for _ in 0..TRIES {
+            let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(place)?;
+            if let Some(lock) = lock(directory.path()) {
+                return Ok(Self { directory, _lock: lock });
+            }
+        }
+        Err(io::Error::other("each directory was taken away as soon as it was made"))
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+/// The directory, locked; none when somebody else has it, or has removed it.
+fn lock(directory: &Path) -> Option<fs::File> {
+    let file = fs::File::open(directory).ok()?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    // It may have been removed before it was locked.
+    let (locked, there) = (file.metadata().ok()?, fs::metadata(directory).ok()?);
+    (locked.ino() == there.ino()).then_some(file)
+}
+
+/// Remove what hosts that were killed have left in `place`.
+fn remove_left(place: &Path) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().as_bytes().starts_with(PREFIX.as_bytes())
+            && entry.metadata().is_ok_and(|metadata| {
+                metadata.is_dir() && metadata.uid() == rustix::process::geteuid().as_raw()
+            });
+        if is_ours && let Some(_lock) = lock(&entry.path()) {
+            // What cannot be removed stays for the next one.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// A path as git reads it from a list that colons separate: in quotes, as C writes them.
@@ -309,7 +363,7 @@ mod tests {
     fn the_repository_git_runs_in_is_bare_has_no_hooks_and_goes() {
         let place = tempfile::tempdir().unwrap();
         let objects = Objects { directory: "/nowhere".into(), shallow: format!("{:040x}\n", 7).into_bytes() };
-        let made = scratch(place.path(), Some(&objects)).unwrap();
+        let made = Scratch::new(place.path(), Some(&objects)).unwrap();
         let repository = Repository::open(made.path()).unwrap();
         assert!(repository.is_bare());
         assert!(repository.is_shallow());
@@ -317,6 +371,21 @@ mod tests {
         assert!(hooks.map(|hook| hook.file_name()).all(|name| name == "README.sample"));
         drop(made);
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
-        assert!(scratch(&place.path().join("missing"), None).unwrap_err().contains("No such file"));
+        let nowhere = Scratch::new(&place.path().join("missing"), None).err().unwrap();
+        assert!(nowhere.contains("No such file"), "{nowhere}");
+    }
+
+    #[test]
+    fn what_a_killed_host_has_left_is_removed_by_the_next_and_what_is_in_use_is_not() {
+        let place = tempfile::tempdir().unwrap();
+        let in_use = Scratch::new(place.path(), None).unwrap();
+        let left = place.path().join("deed-git-left");
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join("HEAD"), "").unwrap();
+        fs::create_dir(place.path().join("other")).unwrap();
+        let next = Scratch::new(place.path(), None).unwrap();
+        assert!(!left.exists());
+        assert!(in_use.path().join("HEAD").exists() && next.path().join("HEAD").exists());
+        assert!(place.path().join("other").exists());
     }
 }

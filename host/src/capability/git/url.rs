@@ -101,14 +101,14 @@ fn check(url: &str) -> Result<(), Error> {
                 "the URL of the remote holds a password, which would be recorded; leave it out, and let a credential helper of git's keep it".to_owned(),
             ));
         }
-        return check_host(host, user).or_else(|why| refused(why));
+        return check_host(host, user).or_else(refused);
     }
     // `user@host:path`, as for ssh.
     match url.split_once(':') {
         Some((_, path)) if path.starts_with(':') => refused("it names a program in place of a transport"),
         Some((authority, path)) if !authority.contains('/') && !path.is_empty() => {
             let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-            check_host(host, user).or_else(|why| refused(why))
+            check_host(host, user).or_else(refused)
         }
         _ => refused("expected a URL, `user@host:path`, or an absolute path"),
     }
