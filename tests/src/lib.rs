@@ -31,6 +31,7 @@ pub mod guests;
 mod kill;
 pub mod made;
 mod process;
+pub mod receiver;
 mod records;
 mod repository;
 mod sandbox;

@@ -9,6 +9,7 @@ pub(crate) mod clock;
 pub(crate) mod filesystem;
 mod gate;
 pub(crate) mod git;
+pub(crate) mod http;
 pub(crate) mod network;
 pub(crate) mod process;
 pub(crate) mod random;

@@ -23,7 +23,7 @@ use signal_hook::flag;
 
 use super::failure::Usage;
 use super::terminal::{self, LoggedModel, TerminalOwner, TerminalWatcher};
-use super::{Global, journal_path};
+use super::{Global, credentials, journal_path};
 
 /// What a crash test may ask of a command that executes steps.
 #[derive(Debug, Args)]
@@ -65,7 +65,8 @@ impl From<OnUnknownArg> for OnUnknown {
 /// Load every plugin: the standard ones, and those of `--tools`. No compiled code is taken from `workspaces`.
 pub(super) fn toolbox(global: &Global, workspaces: Vec<PathBuf>) -> Result<Toolbox> {
     let cache_dir = etcetera::choose_base_strategy().ok().map(|strategy| strategy.cache_dir().join("deed"));
-    let engine = Engine::new(EngineConfig { cache_dir, workspaces, ..EngineConfig::default() })?;
+    let credentials = credentials::read(config_dir().as_deref())?;
+    let engine = Engine::new(EngineConfig { cache_dir, workspaces, credentials, ..EngineConfig::default() })?;
     let mut sources: Vec<_> = standard_plugins()
         .into_iter()
         .map(|(name, bytes)| PluginSource { name: name.to_owned(), bytes: Cow::Borrowed(bytes) })

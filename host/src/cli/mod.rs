@@ -5,6 +5,7 @@
 mod answer;
 mod call;
 mod compact;
+mod credentials;
 mod exit;
 mod failure;
 mod find;

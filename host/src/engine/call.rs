@@ -123,8 +123,8 @@ impl Engine {
         request: &CallRequest<'_>,
         body: impl AsyncFnOnce(&mut Store<CallState>) -> wasmtime::Result<T>,
     ) -> Result<(Traces, Raw<T>), Abort> {
-        let (state, traces) =
-            CallState::new(request, &self.environment, self.started).map_err(|error| Abort {
+        let (state, traces) = CallState::new(request, &self.environment, &self.credentials, self.started)
+            .map_err(|error| Abort {
                 reason: AbortReason::Host,
                 message: error.to_string(),
                 may_have_effect: false,

@@ -27,6 +27,7 @@ use self::limits::{
 };
 use self::state::CallState;
 use crate::capability::CommandEnvironment;
+use crate::credential::Credential;
 
 pub use self::limits::Limits;
 pub use self::plugin::{LoadError, Plugin};
@@ -50,6 +51,8 @@ pub struct EngineConfig {
     pub workspaces: Vec<PathBuf>,
     /// What commands find in their environment.
     pub commands: CommandEnvironment,
+    /// What the host adds to requests that name it.
+    pub credentials: Vec<Credential>,
 }
 
 /// No engine could be made.
@@ -72,6 +75,7 @@ pub struct Engine {
     cache: Option<Cache>,
     cache_warning: Mutex<Option<String>>,
     environment: Arc<CommandEnvironment>,
+    credentials: Arc<[Credential]>,
     /// Compared with the times of files, and so read from the same clock.
     started: SystemTime,
     /// Drives timers, pipes and child processes; guests run elsewhere.
@@ -109,6 +113,7 @@ impl Engine {
             cache,
             cache_warning: Mutex::new(cache_warning),
             environment: Arc::new(config.commands),
+            credentials: config.credentials.into(),
             started: SystemTime::now(),
             runtime,
             slots: Semaphore::new(PARALLEL_CALLS as usize),

@@ -8,18 +8,21 @@ use wasmtime::component::{Linker, ResourceTable};
 use wasmtime_wasi::filesystem::WasiFilesystemCtxView;
 use wasmtime_wasi::sockets::WasiSocketsCtxView;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtxView, WasiHttpView};
 
 use super::limits::{HANDLES, Usage};
 use super::request::CallRequest;
 use crate::capability::clock::{self, ClockCtx, ClockCtxView, ClockView};
 use crate::capability::filesystem::{self, FilesystemCtxView, FilesystemView};
 use crate::capability::git::{self, GitCtx, GitCtxView, GitView};
+use crate::capability::http::{self, HttpCtx};
 use crate::capability::network::{self, NetworkCtxView, NetworkView};
 use crate::capability::process::{self, CommandEnvironment, ProcessCtx, ProcessCtxView, ProcessView};
 use crate::capability::run::{self, RunCtx, RunCtxView, RunView};
 use crate::capability::stdio::StdioCtx;
 use crate::capability::workspace::{self, WorkspaceCtx, WorkspaceCtxView, WorkspaceView};
 use crate::capability::{Gate, random};
+use crate::credential::Credential;
 use crate::grants::Files;
 use crate::mission::Network;
 
@@ -34,6 +37,7 @@ pub(super) struct CallState {
     workspace: WorkspaceCtx,
     process: ProcessCtx,
     git: GitCtx,
+    http: HttpCtx,
 }
 
 /// What of a call's state outlives its instance, for the report.
@@ -62,6 +66,7 @@ impl CallState {
     pub(super) fn new(
         request: &CallRequest<'_>,
         environment: &Arc<CommandEnvironment>,
+        credentials: &Arc<[Credential]>,
         started: SystemTime,
     ) -> Result<(Self, Traces), WorkspaceError> {
         let grants = request.grants;
@@ -113,6 +118,11 @@ impl CallState {
                 .attempt(request.context.attempt, started)
                 .observer(Arc::clone(request.observer))
                 .build(),
+            http: HttpCtx::builder(gate.clone(), Arc::clone(request.observer))
+                .idempotency_key(request.context.idempotency_key)
+                .credentials(credentials)
+                .timeout(request.timeout)
+                .build(),
             gate,
         };
         Ok((state, traces))
@@ -133,6 +143,7 @@ pub(super) fn linker(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<CallS
     workspace::add_to_linker(&mut linker)?;
     process::add_to_linker(&mut linker)?;
     git::add_to_linker(&mut linker)?;
+    http::add_to_linker(&mut linker)?;
     Ok(linker)
 }
 
@@ -187,5 +198,11 @@ impl ProcessView for CallState {
 impl GitView for CallState {
     fn git(&mut self) -> GitCtxView<'_> {
         GitCtxView(&mut self.git)
+    }
+}
+
+impl WasiHttpView for CallState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        self.http.view(&mut self.table)
     }
 }

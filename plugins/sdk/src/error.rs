@@ -4,6 +4,7 @@ use std::io;
 
 pub use crate::bindings::deed::tool::types::{EffectState, Error, ErrorKind};
 use crate::bindings::deed::{git::repository, process::exec, workspace::files};
+use crate::http;
 
 /// What a tool returns. The error defaults to [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -127,6 +128,18 @@ impl From<repository::Error> for Error {
                 Self::conflict(message)
             }
             repository::Error::Failed(message) => Self::unavailable(message).unknown(),
+        }
+    }
+}
+
+/// A request that left and was not answered may have changed something; each other failure is known to have changed nothing.
+impl From<http::Error> for Error {
+    fn from(error: http::Error) -> Self {
+        match error {
+            http::Error::Invalid(message) => Self::invalid(message),
+            http::Error::Denied(message) => Self::denied(message),
+            http::Error::Failed(message) => Self::unavailable(message),
+            http::Error::InDoubt(message) => Self::unavailable(message).unknown(),
         }
     }
 }
