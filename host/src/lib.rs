@@ -84,7 +84,6 @@ pub mod arguments;
 pub mod beside;
 pub mod boundary;
 pub mod capability;
-pub mod credential;
 pub mod engine;
 pub mod grants;
 pub mod host_tools;

@@ -297,3 +297,42 @@ impl Gate {
 pub(crate) fn is_operators(path: &str) -> bool {
     path.trim_end_matches('/').rsplit('/').next() == Some(OPERATOR_FILE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate() -> (Gate, Origin) {
+        let mut grants = Grants { class: EffectClass::NonIdempotent, ..Grants::nothing() };
+        let origin: Origin = "http://127.0.0.1:1".parse().unwrap();
+        grants.granted.hosts.push(HostGrant::Origin(origin.clone()));
+        (Gate::new("t", &grants), origin)
+    }
+
+    fn request(origin: &Origin, safe: bool) -> Action<'_> {
+        Action::Request { safe, method: if safe { "GET" } else { "POST" }, origin }
+    }
+
+    #[test]
+    fn a_checked_action_has_no_effect_until_it_begins_and_is_in_doubt_until_it_is_settled() {
+        let (gate, origin) = gate();
+        let post = request(&origin, false);
+        gate.check(post).unwrap();
+        assert!(!gate.is_in_doubt());
+        let pending = gate.begin(post).unwrap();
+        assert!(gate.is_in_doubt());
+        pending.settle();
+        assert!(!gate.is_in_doubt() && gate.may_have_effect());
+        drop(gate.begin(post).unwrap());
+        assert!(gate.is_in_doubt(), "nobody said what came of it");
+    }
+
+    #[test]
+    fn nothing_begins_once_the_call_was_judged_to_have_done_nothing() {
+        let (gate, origin) = gate();
+        gate.begin(request(&origin, true)).unwrap().settle();
+        assert!(!gate.may_have_effect(), "what is safe has none");
+        assert!(gate.begin(request(&origin, false)).is_none());
+        assert!(!gate.may_have_effect() && !gate.is_in_doubt());
+    }
+}

@@ -4,6 +4,7 @@
 //! asked with where the request really goes, the named credential and the idempotency key are put in, and the rest is
 //! [`send`]'s.
 
+mod credential;
 mod mask;
 mod send;
 
@@ -17,10 +18,11 @@ use wasmtime_wasi_http::{
     Error, RequestOptions, WasiBody, WasiHttpCtx, WasiHttpCtxView, WasiHttpHooks, WasiHttpView,
 };
 
+use self::credential::CREDENTIAL_HEADER;
+pub use self::credential::{Credential, CredentialError};
 use self::mask::Mask;
 use self::send::{Driver, Outgoing, TimeLimits};
 use super::{Action, Gate};
-use crate::credential::{CREDENTIAL_HEADER, Credential};
 use crate::engine::limits::CONNECT_TIMEOUT;
 use crate::engine::request::CallObserver;
 use crate::origin::Origin;

@@ -18,4 +18,5 @@ pub(crate) mod stdio;
 pub(crate) mod workspace;
 
 pub(crate) use gate::{Action, Gate};
+pub use http::{Credential, CredentialError};
 pub use process::CommandEnvironment;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use deed::credential::Credential;
+use deed::capability::Credential;
 use deed::operator::{CredentialEntry, FILE_NAME, OperatorFile};
 
 use super::failure::Usage;

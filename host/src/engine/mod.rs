@@ -26,8 +26,7 @@ use self::limits::{
     ASYNC_STACK_BYTES, CORE_PARTS, EPOCH_TICK, PARALLEL_CALLS, TABLE_ELEMENTS, WASM_STACK_BYTES,
 };
 use self::state::CallState;
-use crate::capability::CommandEnvironment;
-use crate::credential::Credential;
+use crate::capability::{CommandEnvironment, Credential};
 
 pub use self::limits::Limits;
 pub use self::plugin::{LoadError, Plugin};

@@ -21,8 +21,7 @@ use crate::capability::process::{self, CommandEnvironment, ProcessCtx, ProcessCt
 use crate::capability::run::{self, RunCtx, RunCtxView, RunView};
 use crate::capability::stdio::StdioCtx;
 use crate::capability::workspace::{self, WorkspaceCtx, WorkspaceCtxView, WorkspaceView};
-use crate::capability::{Gate, random};
-use crate::credential::Credential;
+use crate::capability::{Credential, Gate, random};
 use crate::grants::Files;
 use crate::mission::Network;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue};
 use memchr::memmem;
 
-use crate::credential::Credential;
+use super::Credential;
 
 /// What stands for each byte of a secret.
 const MASK: u8 = b'*';

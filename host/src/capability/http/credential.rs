@@ -7,23 +7,23 @@ use http::{HeaderName, HeaderValue};
 use crate::origin::Origin;
 
 /// The header by which a tool names a credential. It never leaves the host.
-pub const CREDENTIAL_HEADER: &str = "deed-credential";
+pub(super) const CREDENTIAL_HEADER: &str = "deed-credential";
 
 /// A credential, by name. Its secret is shown nowhere: not by `Debug`, not in an error.
 #[derive(Clone)]
 pub struct Credential {
-    pub(crate) name: String,
-    pub(crate) origins: Vec<Origin>,
-    pub(crate) header: HeaderName,
+    pub(super) name: String,
+    pub(super) origins: Vec<Origin>,
+    pub(super) header: HeaderName,
     /// Why there is none, when it could not be had.
-    pub(crate) secret: Result<Secret, String>,
+    pub(super) secret: Result<Secret, String>,
 }
 
 /// A secret, and the value of the header that carries it.
 #[derive(Clone)]
-pub(crate) struct Secret {
-    pub(crate) bytes: Box<[u8]>,
-    pub(crate) value: HeaderValue,
+pub(super) struct Secret {
+    pub(super) bytes: Box<[u8]>,
+    pub(super) value: HeaderValue,
 }
 
 /// What makes a credential unusable in every request.
