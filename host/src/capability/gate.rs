@@ -1,5 +1,6 @@
 //! The policy hook of every capability: what a call of one class may do, and what it did.
 
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -169,7 +170,7 @@ impl Gate {
         let mut reason = format!("`{tool}`, {called}, {why}");
         if let Some(mut grant) = grant {
             grant["tool"] = json!(tool);
-            reason.push_str(&format!("; this line under `grants` would allow it: {grant}"));
+            let _ = write!(reason, "; this line under `grants` would allow it: {grant}");
         }
         Refusal { capability: action.capability().to_owned(), action: action.describe(), reason }
     }

@@ -5,8 +5,9 @@
 //!
 //! - 307 and 308 keep method and body; 303 goes on with GET. 301 and 302 do so for GET and HEAD; what else was sent they
 //!   would turn into another request, so there they are the answer.
-//! - What may have changed something is not followed to another server: its body was for the first one.
-//! - GET and HEAD are, without the credential and without the headers that the caller chose, which were for the first one too.
+//! - What sets out to change something does not lead to another server: what was sent was for the first one.
+//! - GET and HEAD may, without the credential and without the headers that the caller chose, which were for the first one
+//!   too.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +62,7 @@ impl Ask<'_> {
             ask.request(&url).and_then(|request| request.send()).map_err(|error| failed(&url, error))?;
         for followed in 0.. {
             let Some(location) = redirect(&response) else { break };
-            let (method, to) = match next(ask.method, &url, response.status(), location) {
+            let (method, to) = match next(started_safe, ask.method, &url, response.status(), location) {
                 Next::Follow(..) if followed == MAX_REDIRECTS => {
                     let note = format!("{MAX_REDIRECTS} redirects were followed before this one");
                     return Ok(Answer { response, url, note: Some(note) });
@@ -69,12 +70,11 @@ impl Ask<'_> {
                 Next::Follow(method, to) => (method, to),
                 Next::Stop(why) => return Ok(Answer { response, url, note: Some(why) }),
             };
-            let settled = !ask.method.is_safe() && method.is_safe();
             ask.redirect(method, &url, &to);
             match ask.request(to.as_str()).and_then(|request| request.send()) {
                 Ok(answer) => (response, url) = (answer, to.into()),
                 // What was asked for is done, and answered: what it says about that is elsewhere is a courtesy.
-                Err(error) if settled || (!started_safe && method.is_safe()) => {
+                Err(error) if !started_safe && method.is_safe() => {
                     let (Error::Invalid(why) | Error::Denied(why) | Error::Failed(why) | Error::InDoubt(why)) =
                         error;
                     return Ok(Answer { response, url, note: Some(format!("`{to}` gave no answer: {why}")) });
@@ -125,14 +125,14 @@ fn redirect(response: &Response) -> Option<&str> {
     response.header("location")
 }
 
-fn next(method: Method, from: &str, status: u16, location: &str) -> Next {
+fn next(started_safe: bool, method: Method, from: &str, status: u16, location: &str) -> Next {
     let to = Url::parse(from).and_then(|from| Ok((from.origin(), from.join(location)?)));
     let Ok((origin, to)) = to else { return Next::Stop(format!("`{location}` is no address")) };
+    if !started_safe && to.origin() != origin {
+        return Next::Stop(format!("`{to}` is on another server, and what was sent was for this one"));
+    }
     if method.is_safe() {
         return Next::Follow(method, to);
-    }
-    if to.origin() != origin {
-        return Next::Stop(format!("`{to}` is on another server, and what was sent was for this one"));
     }
     match status {
         303 => Next::Follow(Method::Get, to),
@@ -148,7 +148,7 @@ mod tests {
     const FROM: &str = "https://a.test/x?y=1";
 
     fn followed(method: Method, status: u16, location: &str) -> Option<(Method, String)> {
-        match next(method, FROM, status, location) {
+        match next(method.is_safe(), method, FROM, status, location) {
             Next::Follow(method, to) => Some((method, to.into())),
             Next::Stop(_) => None,
         }
@@ -182,6 +182,9 @@ mod tests {
         ] {
             assert_eq!(followed(Method::Post, status, location), None, "{status} {location}");
         }
+        // Nor on the way that a 303 opened.
+        let after = next(false, Method::Get, FROM, 302, "https://b.test/");
+        assert!(matches!(after, Next::Stop(_)), "{after:?}");
     }
 
     fn ask(method: Method) -> Ask<'static> {

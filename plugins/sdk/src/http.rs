@@ -282,7 +282,7 @@ fn describe(code: &ErrorCode) -> String {
 pub struct Response {
     status: u16,
     headers: Vec<(String, String)>,
-    response: IncomingResponse,
+    unread: IncomingResponse,
 }
 
 /// What was read of a body.
@@ -309,7 +309,7 @@ impl Response {
     fn new(response: IncomingResponse) -> Self {
         let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
         let headers = response.headers().entries().into_iter().map(|(name, value)| (name, text(value)));
-        Self { status: response.status(), headers: headers.collect(), response }
+        Self { status: response.status(), headers: headers.collect(), unread: response }
     }
 
     /// Such as 200.
@@ -331,7 +331,7 @@ impl Response {
     /// Reads at most `max_bytes` of the body.
     pub fn read(self, max_bytes: usize) -> Body {
         let broken = |data, why: &str| Body { data, rest: Rest::Broken(why.to_owned()) };
-        let Ok(body) = self.response.consume() else { return broken(Vec::new(), "it was read before") };
+        let Ok(body) = self.unread.consume() else { return broken(Vec::new(), "it was read before") };
         let (mut data, broke) = read(&body, max_bytes);
         let announced = self.header("content-length").and_then(|length| length.parse::<u64>().ok());
         if let Some(why) = broke {
