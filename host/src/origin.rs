@@ -49,6 +49,27 @@ impl Origin {
         })
     }
 
+    /// The host; an IPv6 address in brackets.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port, named or not.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Host and port, the latter unless it is the scheme's own.
+    pub(crate) fn authority(&self) -> String {
+        let default = if self.is_https() { 443 } else { 80 };
+        if self.port == default { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
+    }
+
+    /// Whether the connection is encrypted.
+    pub(crate) fn is_https(&self) -> bool {
+        self.scheme == "https"
+    }
+
     /// Whether a request to `requested` is one to this origin.
     pub fn covers(&self, requested: &Self) -> bool {
         let host = if self.below {
@@ -64,9 +85,7 @@ impl Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let below = if self.below { "*." } else { "" };
-        write!(f, "{}://{below}{}", self.scheme, self.host)?;
-        let default = if self.scheme == "https" { 443 } else { 80 };
-        if self.port == default { Ok(()) } else { write!(f, ":{}", self.port) }
+        write!(f, "{}://{below}{}", self.scheme, self.authority())
     }
 }
 

@@ -33,6 +33,7 @@ mod held;
 mod kill;
 pub mod made;
 mod process;
+pub mod receiver;
 mod records;
 mod repository;
 mod sandbox;

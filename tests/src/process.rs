@@ -59,6 +59,13 @@ impl Deed {
         self
     }
 
+    /// Set a variable of its environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
     /// Let no file grow beyond `kib` KiB: what is written further on is refused, as by a full disk.
     #[must_use]
     pub fn file_limit_kib(mut self, kib: u64) -> Self {

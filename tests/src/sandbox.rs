@@ -98,6 +98,18 @@ impl Sandbox {
         self.root().join("home")
     }
 
+    /// Write the user's own `deed.toml`.
+    pub fn set_operator(&self, text: &str) {
+        let directory = self.config();
+        fs::create_dir_all(&directory).expect("the sandbox is writable");
+        fs::write(directory.join("deed.toml"), text).expect("the sandbox is writable");
+    }
+
+    /// Where the processes find the user's own settings.
+    pub fn config(&self) -> PathBuf {
+        self.home().join("config/deed")
+    }
+
     /// Write another mission.
     pub fn set_mission(&self, mission: &Value) {
         let text = serde_json::to_string_pretty(mission).expect("a JSON value can be printed");

@@ -1,6 +1,7 @@
 //! The policy hook of every capability: what a call of one class may do, and what it did.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use crate::engine::limits::{REFUSED_NAME_BYTES, shortened};
 use crate::engine::request::Grants;
 use crate::engine::types::{EffectClass, Refusal};
-use crate::grants::{Files, HostGrant};
+use crate::grants::{Files, HostGrant, KnownHost};
 use crate::origin::Origin;
 
 /// Refusals kept of one call. A tool that goes on after a hundred of them only repeats itself.
@@ -83,13 +84,33 @@ pub(crate) struct Gate(Arc<State>);
 struct State {
     tool: String,
     grants: Grants,
-    /// Something that may change the world was begun.
-    begun: AtomicBool,
+    /// Whether something that may change the world was begun: [`NOTHING`], [`BEGUN`] or [`OVER`].
+    begun: AtomicU8,
     /// Something was changed that did not sync itself.
     unsynced: AtomicBool,
-    /// An action failed, and what came of it must be settled before the run goes on.
-    in_doubt: AtomicBool,
+    /// Actions that failed or have not ended, and what came of them must be settled before the run goes on.
+    in_doubt: AtomicUsize,
     refusals: Mutex<Vec<Refusal>>,
+}
+
+/// Nothing was begun, and something may be.
+const NOTHING: u8 = 0;
+/// Something was begun.
+const BEGUN: u8 = 1;
+/// Nothing was begun, and nothing will be: the call is over, and was judged.
+const OVER: u8 = 2;
+
+/// An action that has begun and has not ended. Dropped, it stays in doubt.
+#[must_use]
+pub(crate) struct Pending(Option<Gate>);
+
+impl Pending {
+    /// It is known what came of it.
+    pub(crate) fn settle(self) {
+        if let Some(gate) = self.0 {
+            gate.0.in_doubt.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
 }
 
 impl Gate {
@@ -97,20 +118,18 @@ impl Gate {
         Self(Arc::new(State {
             tool: tool.to_owned(),
             grants: grants.clone(),
-            begun: AtomicBool::new(false),
+            begun: AtomicU8::new(NOTHING),
             unsynced: AtomicBool::new(false),
-            in_doubt: AtomicBool::new(false),
+            in_doubt: AtomicUsize::new(0),
             refusals: Mutex::new(Vec::new()),
         }))
     }
 
     /// Admit `action`, which counts as begun from here on if it changes anything, or refuse it with the reason.
     pub(crate) fn admit(&self, action: Action<'_>) -> Result<(), String> {
-        if let Some(refusal) = self.refusal(action) {
-            return Err(self.refuse(refusal));
-        }
+        self.check(action)?;
         if action.changes() {
-            self.0.begun.store(true, Ordering::Release);
+            self.0.begun.store(BEGUN, Ordering::Release);
         }
         if matches!(action, Action::Write(_) | Action::Execute(_)) {
             self.0.unsynced.store(true, Ordering::Release);
@@ -118,19 +137,48 @@ impl Gate {
         Ok(())
     }
 
+    /// As [`admit`](Self::admit), for an action that does not begin yet, such as a request that has no connection: it
+    /// begins with [`begin`](Self::begin).
+    pub(crate) fn check(&self, action: Action<'_>) -> Result<(), String> {
+        match self.refusal(action) {
+            Some(refusal) => Err(self.refuse(refusal)),
+            None => Ok(()),
+        }
+    }
+
+    /// A checked action begins now, on whatever thread. None when the call is over: then it must not.
+    pub(crate) fn begin(&self, action: Action<'_>) -> Option<Pending> {
+        if !action.changes() {
+            return Some(Pending(None));
+        }
+        let begun = self.0.begun.compare_exchange(NOTHING, BEGUN, Ordering::AcqRel, Ordering::Acquire);
+        if begun == Err(OVER) {
+            return None;
+        }
+        self.doubt();
+        Some(Pending(Some(self.clone())))
+    }
+
+    /// Refuse `action` for a reason that no grant changes.
+    pub(crate) fn refuse_for(&self, action: Action<'_>, why: &str) -> String {
+        self.refuse(self.refused(action, why, None))
+    }
+
+    fn refused(&self, action: Action<'_>, why: &str, grant: Option<Value>) -> Refusal {
+        let State { tool, grants: Grants { class, probe, .. }, .. } = &*self.0;
+        let called = if *probe { "asked by its probe".to_owned() } else { format!("called as `{class}`") };
+        let mut reason = format!("`{tool}`, {called}, {why}");
+        if let Some(mut grant) = grant {
+            grant["tool"] = json!(tool);
+            let _ = write!(reason, "; this line under `grants` would allow it: {grant}");
+        }
+        Refusal { capability: action.capability().to_owned(), action: action.describe(), reason }
+    }
+
     /// Why not, and what in a policy would allow it.
     fn refusal(&self, action: Action<'_>) -> Option<Refusal> {
-        let State { tool, grants: Grants { class, probe, processes, granted, .. }, .. } = &*self.0;
-        let refused = |why: String, grant: Option<Value>| {
-            let called =
-                if *probe { "asked by its probe".to_owned() } else { format!("called as `{class}`") };
-            let mut reason = format!("`{tool}`, {called}, {why}");
-            if let Some(mut grant) = grant {
-                grant["tool"] = json!(tool);
-                reason.push_str(&format!("; this line under `grants` would allow it: {grant}"));
-            }
-            Some(Refusal { capability: action.capability().to_owned(), action: action.describe(), reason })
-        };
+        let Grants { class, probe, processes, granted, .. } = &self.0.grants;
+        let refused = |why: String, grant| Some(self.refused(action, &why, grant));
         // What no grant can change comes first.
         if let Action::Connect(_) = action {
             return refused("gets no sockets: only HTTP, through the host".to_owned(), None);
@@ -177,13 +225,18 @@ impl Gate {
                     );
                 }
                 let Some(host) = granted.host(origin) else {
-                    let grant = json!({ "hosts": [origin] });
+                    let mut hosts = granted.hosts.clone();
+                    hosts.push(HostGrant::Origin(origin.clone()));
+                    let grant = json!({ "hosts": hosts });
                     return refused("is not granted this server".to_owned(), Some(grant));
                 };
                 if safe || *class == EffectClass::NonIdempotent || host.honours_key() {
                     return None;
                 }
-                let grant = json!({ "hosts": [{ "origin": origin, "honours_key": true }] });
+                let mut hosts = granted.hosts.clone();
+                hosts.retain(|host| host.origin() != origin);
+                hosts.push(HostGrant::Known(KnownHost { origin: origin.clone(), honours_key: true }));
+                let grant = json!({ "hosts": hosts });
                 refused(
                     "may only ask for what can be asked twice: GET and HEAD, or anything of a server that honours the key".to_owned(),
                     Some(grant),
@@ -213,14 +266,11 @@ impl Gate {
         message
     }
 
-    /// What the operator says of a server that a request goes to.
-    pub(crate) fn host(&self, origin: &Origin) -> Option<&HostGrant> {
-        self.0.grants.granted.host(origin)
-    }
-
-    /// Whether anything was begun that may have changed the world. `false` is certain.
+    /// Whether anything was begun that may have changed the world. Asked when the call is over: `false` is certain, since
+    /// from here on nothing begins on other threads either.
     pub(crate) fn may_have_effect(&self) -> bool {
-        self.0.begun.load(Ordering::Acquire)
+        let begun = self.0.begun.compare_exchange(NOTHING, OVER, Ordering::AcqRel, Ordering::Acquire);
+        begun == Err(BEGUN)
     }
 
     /// Whether something was changed that is not known to be durable.
@@ -230,12 +280,12 @@ impl Gate {
 
     /// Leave open what came of an action, whatever the tool makes of its failure.
     pub(crate) fn doubt(&self) {
-        self.0.in_doubt.store(true, Ordering::Release);
+        self.0.in_doubt.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Whether an action was left open.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.0.in_doubt.load(Ordering::Acquire)
+        self.0.in_doubt.load(Ordering::Acquire) > 0
     }
 
     /// What was refused so far, oldest first.
@@ -247,4 +297,43 @@ impl Gate {
 /// Whether the path ends in the operator's file, in whatever directory: seen from a handle, any may be the workspace.
 pub(crate) fn is_operators(path: &str) -> bool {
     path.trim_end_matches('/').rsplit('/').next() == Some(OPERATOR_FILE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate() -> (Gate, Origin) {
+        let mut grants = Grants { class: EffectClass::NonIdempotent, ..Grants::nothing() };
+        let origin: Origin = "http://127.0.0.1:1".parse().unwrap();
+        grants.granted.hosts.push(HostGrant::Origin(origin.clone()));
+        (Gate::new("t", &grants), origin)
+    }
+
+    fn request(origin: &Origin, safe: bool) -> Action<'_> {
+        Action::Request { safe, method: if safe { "GET" } else { "POST" }, origin }
+    }
+
+    #[test]
+    fn a_checked_action_has_no_effect_until_it_begins_and_is_in_doubt_until_it_is_settled() {
+        let (gate, origin) = gate();
+        let post = request(&origin, false);
+        gate.check(post).unwrap();
+        assert!(!gate.is_in_doubt());
+        let pending = gate.begin(post).unwrap();
+        assert!(gate.is_in_doubt());
+        pending.settle();
+        assert!(!gate.is_in_doubt() && gate.may_have_effect());
+        drop(gate.begin(post).unwrap());
+        assert!(gate.is_in_doubt(), "nobody said what came of it");
+    }
+
+    #[test]
+    fn nothing_begins_once_the_call_was_judged_to_have_done_nothing() {
+        let (gate, origin) = gate();
+        gate.begin(request(&origin, true)).unwrap().settle();
+        assert!(!gate.may_have_effect(), "what is safe has none");
+        assert!(gate.begin(request(&origin, false)).is_none());
+        assert!(!gate.may_have_effect() && !gate.is_in_doubt());
+    }
 }

@@ -9,6 +9,7 @@ pub(crate) mod clock;
 pub(crate) mod filesystem;
 mod gate;
 pub(crate) mod git;
+pub(crate) mod http;
 pub(crate) mod network;
 pub(crate) mod process;
 pub(crate) mod random;
@@ -18,4 +19,5 @@ pub(crate) mod workspace;
 
 pub(crate) use gate::{Action, Gate};
 pub use git::GitEnvironment;
+pub use http::{Credential, CredentialError};
 pub use process::CommandEnvironment;

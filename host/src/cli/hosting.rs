@@ -24,7 +24,7 @@ use signal_hook::flag;
 
 use super::failure::Usage;
 use super::terminal::{self, LoggedModel, TerminalOwner, TerminalWatcher};
-use super::{Global, journal_path};
+use super::{Global, credentials, journal_path};
 
 /// What a crash test may ask of a command that executes steps.
 #[derive(Debug, Args)]
@@ -66,7 +66,13 @@ impl From<OnUnknownArg> for OnUnknown {
 /// Load every plugin: the standard ones, and those of `--tools`. No compiled code is taken from `workspaces`.
 pub(super) fn toolbox(global: &Global, workspaces: Vec<PathBuf>) -> Result<Toolbox> {
     let cache_dir = etcetera::choose_base_strategy().ok().map(|strategy| strategy.cache_dir().join("deed"));
-    let config = EngineConfig { cache_dir, workspaces, git: git_environment(), ..EngineConfig::default() };
+    let config = EngineConfig {
+        cache_dir,
+        workspaces,
+        git: git_environment(),
+        credentials: credentials::read(config_dir().as_deref())?,
+        ..EngineConfig::default()
+    };
     let engine = Engine::new(config)?;
     let mut sources: Vec<_> = standard_plugins()
         .into_iter()

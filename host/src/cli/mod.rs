@@ -6,6 +6,7 @@ mod answer;
 mod backup;
 mod call;
 mod compact;
+mod credentials;
 mod exit;
 mod failure;
 mod find;

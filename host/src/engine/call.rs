@@ -125,7 +125,7 @@ impl Engine {
         body: impl AsyncFnOnce(&mut Store<CallState>) -> wasmtime::Result<T>,
     ) -> Result<(Traces, Raw<T>), Abort> {
         let (state, traces) =
-            CallState::new(request, &self.environments, self.started).map_err(|error| Abort {
+            CallState::new(request, &self.surroundings, self.started).map_err(|error| Abort {
                 reason: AbortReason::Host,
                 message: error.to_string(),
                 may_have_effect: false,

@@ -70,6 +70,10 @@ pub const RECEIPT_BYTES: usize = 64 << 10;
 /// How long a cancelled call may go on, so that it can stop by itself and say what it did.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(2);
 
+/// How long a request may take to reach its server, TLS included. Name servers and first packets are tried again after
+/// some seconds each; what has not answered by then is not there.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// Time limit of `describe` and `refine`, which only compute: thousands of times what they need in a debug build.
 pub const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 

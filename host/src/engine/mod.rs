@@ -25,8 +25,8 @@ use self::cache::Cache;
 use self::limits::{
     ASYNC_STACK_BYTES, CORE_PARTS, EPOCH_TICK, PARALLEL_CALLS, TABLE_ELEMENTS, WASM_STACK_BYTES,
 };
-use self::state::{CallState, Environments};
-use crate::capability::{CommandEnvironment, GitEnvironment};
+use self::state::{CallState, Surroundings};
+use crate::capability::{CommandEnvironment, Credential, GitEnvironment};
 
 pub use self::limits::Limits;
 pub use self::plugin::{LoadError, Plugin};
@@ -52,6 +52,8 @@ pub struct EngineConfig {
     pub commands: CommandEnvironment,
     /// What the `git` program finds when it carries a push.
     pub git: GitEnvironment,
+    /// What the host adds to requests that name it.
+    pub credentials: Vec<Credential>,
 }
 
 /// No engine could be made.
@@ -73,7 +75,7 @@ pub struct Engine {
     linker: Linker<CallState>,
     cache: Option<Cache>,
     cache_warning: Mutex<Option<String>>,
-    environments: Environments,
+    surroundings: Surroundings,
     /// Compared with the times of files, and so read from the same clock.
     started: SystemTime,
     /// Drives timers, pipes and child processes; guests run elsewhere.
@@ -110,7 +112,11 @@ impl Engine {
             linker,
             cache,
             cache_warning: Mutex::new(cache_warning),
-            environments: Environments { commands: Arc::new(config.commands), git: Arc::new(config.git) },
+            surroundings: Surroundings {
+                commands: Arc::new(config.commands),
+                git: Arc::new(config.git),
+                credentials: config.credentials.into(),
+            },
             started: SystemTime::now(),
             runtime,
             slots: Semaphore::new(PARALLEL_CALLS as usize),

@@ -44,6 +44,7 @@ const OFFERED: &[(&str, &[&str], (u64, u64))] = &[
     ),
     ("wasi:clocks", &["monotonic-clock", "wall-clock"], (0, 2)),
     ("wasi:filesystem", &["types", "preopens"], (0, 2)),
+    ("wasi:http", &["outgoing-handler", "types"], (0, 2)),
     ("wasi:io", &["error", "poll", "streams"], (0, 2)),
     ("wasi:random", &["random", "insecure", "insecure-seed"], (0, 2)),
     (
@@ -61,8 +62,9 @@ const OFFERED: &[(&str, &[&str], (u64, u64))] = &[
     ),
 ];
 
-/// The interface that only effectful tools may use.
-const PROCESS_IMPORT: &str = "deed:process/exec";
+/// The interfaces that only effectful tools may use, and what pure ones do not do.
+const EFFECTFUL_IMPORTS: [(&str, &str); 2] =
+    [("deed:process/exec", "run no commands"), ("wasi:http/outgoing-handler", "reach no network")];
 
 /// Why a component is no plugin.
 #[derive(Debug, thiserror::Error)]
@@ -242,14 +244,17 @@ pub(super) fn check_use(
     tools: &[ToolDescriptor],
 ) -> Result<(), LoadError> {
     let ty = component.component_type();
-    let imports_processes = ty.imports(engine).any(|(import, _)| import.starts_with(PROCESS_IMPORT));
-    if imports_processes && !tools.iter().any(|tool| tool.effect.is_effectful()) {
-        return Err(LoadError::UnusableImport {
-            name: name.to_owned(),
-            reason: format!(
-                "it imports `{PROCESS_IMPORT}`, and all its tools are pure, which run no commands"
-            ),
-        });
+    if tools.iter().any(|tool| tool.effect.is_effectful()) {
+        return Ok(());
+    }
+    for (import, _) in ty.imports(engine) {
+        let useless = EFFECTFUL_IMPORTS.iter().find(|(interface, _)| import.starts_with(interface));
+        if let Some((interface, what)) = useless {
+            return Err(LoadError::UnusableImport {
+                name: name.to_owned(),
+                reason: format!("it imports `{interface}`, and all its tools are pure, which {what}"),
+            });
+        }
     }
     Ok(())
 }

@@ -8,18 +8,20 @@ use wasmtime::component::{Linker, ResourceTable};
 use wasmtime_wasi::filesystem::WasiFilesystemCtxView;
 use wasmtime_wasi::sockets::WasiSocketsCtxView;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtxView, WasiHttpView};
 
 use super::limits::{HANDLES, Usage};
 use super::request::CallRequest;
 use crate::capability::clock::{self, ClockCtx, ClockCtxView, ClockView};
 use crate::capability::filesystem::{self, FilesystemCtxView, FilesystemView};
 use crate::capability::git::{self, GitCtx, GitCtxView, GitEnvironment, GitView};
+use crate::capability::http::{self, HttpCtx};
 use crate::capability::network::{self, NetworkCtxView, NetworkView};
 use crate::capability::process::{self, CommandEnvironment, Hold, ProcessCtx, ProcessCtxView, ProcessView};
 use crate::capability::run::{self, RunCtx, RunCtxView, RunView};
 use crate::capability::stdio::StdioCtx;
 use crate::capability::workspace::{self, WorkspaceCtx, WorkspaceCtxView, WorkspaceView};
-use crate::capability::{Gate, random};
+use crate::capability::{Credential, Gate, random};
 use crate::grants::Files;
 use crate::mission::Network;
 
@@ -34,12 +36,15 @@ pub(super) struct CallState {
     workspace: WorkspaceCtx,
     process: ProcessCtx,
     git: GitCtx,
+    http: HttpCtx,
 }
 
-/// What the programs that a call starts find in their environment.
-pub(super) struct Environments {
+/// What an engine gives to every call: what the programs that it starts find in their environment, and what is added to
+/// its requests.
+pub(super) struct Surroundings {
     pub(super) commands: Arc<CommandEnvironment>,
     pub(super) git: Arc<GitEnvironment>,
+    pub(super) credentials: Arc<[Credential]>,
 }
 
 /// What of a call's state outlives its instance, for the report.
@@ -67,7 +72,7 @@ impl CallState {
     /// The state for `request`, in which everything it does not grant is refused, in an engine that was started then.
     pub(super) fn new(
         request: &CallRequest<'_>,
-        environments: &Environments,
+        surroundings: &Surroundings,
         started: SystemTime,
     ) -> Result<(Self, Traces), WorkspaceError> {
         let grants = request.grants;
@@ -109,7 +114,7 @@ impl CallState {
                 .build(),
             process: ProcessCtx::builder(gate.clone())
                 .directory(directory)
-                .environment(Arc::clone(&environments.commands))
+                .environment(Arc::clone(&surroundings.commands))
                 .cancel(request.cancel.clone())
                 .network(grants.granted.network == Network::Open)
                 .hold(hold.clone())
@@ -120,9 +125,14 @@ impl CallState {
                 .clock_ms(request.clock_ms)
                 .attempt(request.context.attempt, started)
                 .observer(Arc::clone(request.observer))
-                .environment(Arc::clone(&environments.git))
+                .environment(Arc::clone(&surroundings.git))
                 .cancel(request.cancel.clone())
                 .hold(hold)
+                .build(),
+            http: HttpCtx::builder(gate.clone(), Arc::clone(request.observer))
+                .idempotency_key(request.context.idempotency_key)
+                .credentials(&surroundings.credentials)
+                .timeout(request.timeout)
                 .build(),
             gate,
         };
@@ -144,6 +154,7 @@ pub(super) fn linker(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<CallS
     workspace::add_to_linker(&mut linker)?;
     process::add_to_linker(&mut linker)?;
     git::add_to_linker(&mut linker)?;
+    http::add_to_linker(&mut linker)?;
     Ok(linker)
 }
 
@@ -198,5 +209,11 @@ impl ProcessView for CallState {
 impl GitView for CallState {
     fn git(&mut self) -> GitCtxView<'_> {
         GitCtxView(&mut self.git)
+    }
+}
+
+impl WasiHttpView for CallState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        self.http.view(&mut self.table)
     }
 }

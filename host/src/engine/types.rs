@@ -149,7 +149,7 @@ impl fmt::Display for FailureKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refusal {
-    /// The capability: `files`, `process`, `git`, `network`.
+    /// The capability: `files`, `process`, `git`, `http`, `network`.
     pub capability: String,
     /// What was asked for, such as "write `notes.txt`".
     pub action: String,

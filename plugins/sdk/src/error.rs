@@ -8,6 +8,7 @@ use crate::bindings::deed::{
     process::exec,
     workspace::files,
 };
+use crate::http;
 
 /// What a tool returns. The error defaults to [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -146,6 +147,18 @@ impl From<remote::Error> for Error {
             remote::Error::Rejected(message) => Self::conflict(message),
             remote::Error::Unavailable(message) => Self::unavailable(message),
             remote::Error::InDoubt(message) => Self::unavailable(message).unknown(),
+        }
+    }
+}
+
+/// A request that left and was not answered may have changed something; each other failure is known to have changed nothing.
+impl From<http::Error> for Error {
+    fn from(error: http::Error) -> Self {
+        match error {
+            http::Error::Invalid(message) => Self::invalid(message),
+            http::Error::Denied(message) => Self::denied(message),
+            http::Error::Failed(message) => Self::unavailable(message),
+            http::Error::InDoubt(message) => Self::unavailable(message).unknown(),
         }
     }
 }

@@ -173,8 +173,8 @@
 //! # What a tool can reach
 //!
 //! Files of the workspace are plain [`std::fs`], with `/` as the workspace; [`workspace`] adds what is atomic and durable,
-//! [`process`] runs commands, [`mod@git`] works on the repository, [`remote`] asks its remotes and pushes to them where the
-//! operator granted it. [`std::time`] and randomness are recorded with the call and
+//! [`process`] runs commands, [`mod@git`] works on the repository, [`remote`] asks its remotes and pushes to them and
+//! [`http`] asks servers, both where the operator granted it. [`std::time`] and randomness are recorded with the call and
 //! equal on every attempt. Standard output and standard error go to the operator. A component imports only what its tools
 //! use, and its class decides what of that a call is granted.
 
@@ -183,6 +183,7 @@ pub mod bindings;
 mod arguments;
 mod call;
 mod error;
+pub mod http;
 mod output;
 pub mod process;
 mod registered;

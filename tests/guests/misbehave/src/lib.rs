@@ -4,6 +4,7 @@ mod break_class;
 mod exhaust;
 mod fail;
 mod look_around;
+mod reach;
 mod remember;
 
 deed_sdk::export!(
@@ -22,6 +23,9 @@ deed_sdk::export!(
     look_around::Clock,
     look_around::Environment,
     look_around::Connect,
+    reach::FetchPure,
+    reach::PostTwice,
+    reach::Shrug,
     remember::Checkpointed,
     remember::AppendAfterReceipt,
 );
