@@ -16,5 +16,5 @@ pub(crate) mod run;
 pub(crate) mod stdio;
 pub(crate) mod workspace;
 
-pub(crate) use gate::{Action, Gate};
+pub(crate) use gate::{Action, Gate, is_operators};
 pub use process::CommandEnvironment;

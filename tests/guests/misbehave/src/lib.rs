@@ -16,6 +16,7 @@ deed_sdk::export!(
     fail::Panic,
     fail::TrapAfterWrite,
     fail::AppendThenTrap,
+    fail::ProgressThenTrap,
     break_class::WritePure,
     break_class::CounterAppend,
     look_around::Escape,
