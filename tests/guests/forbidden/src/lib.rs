@@ -42,8 +42,8 @@ pub(crate) enum Act {
 }
 
 impl Act {
-    /// Try it, and say what came of it: `done: …` or `refused: …`.
-    fn attempt(self, path: &str, other: &str) -> Output {
+    /// Try it, and say what came of it: `done: …` or `refused: …`, the latter as an error for who insists.
+    fn attempt(self, path: &str, other: &str, insists: bool) -> Result<Output> {
         let done = match self {
             Self::Connect => machine::connect(path),
             Self::Listen => machine::listen(path),
@@ -58,10 +58,11 @@ impl Act {
             Self::Nothing => Ok(String::new()),
             on_a_file => file::attempt(on_a_file, path, other),
         };
-        Output::text(match done {
-            Ok(what) => format!("done: {what}"),
-            Err(why) => format!("refused: {why}"),
-        })
+        match done {
+            Ok(what) => Ok(Output::text(format!("done: {what}"))),
+            Err(why) if insists => Err(Error::denied(format!("refused: {why}"))),
+            Err(why) => Ok(Output::text(format!("refused: {why}"))),
+        }
     }
 }
 
@@ -79,20 +80,25 @@ macro_rules! tool {
             /// A second path, or an argument.
             #[serde(default)]
             other: String,
+            /// Fail when it is refused.
+            #[serde(default)]
+            insist: bool,
         }
 
         impl Tool for $type {
             const NAME: &str = $name;
             const EFFECT: Effect = Effect::$class;
+            const OPEN_WORLD: bool = true;
 
-            fn run(self, _: &Call) -> Result<Output> {
-                Ok(self.act.attempt(&self.path, &self.other))
+            fn run(self, call: &Call) -> Result<Output> {
+                call.info("trying");
+                self.act.attempt(&self.path, &self.other, self.insist)
             }
         }
 
         impl Probe for $type {
             fn probe(&self, _: &Call) -> Result<Verdict> {
-                Ok(Verdict::Landed(self.act.attempt(&self.path, &self.other)))
+                self.act.attempt(&self.path, &self.other, self.insist).map(Verdict::Landed)
             }
         }
     };

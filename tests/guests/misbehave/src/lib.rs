@@ -12,6 +12,7 @@ deed_sdk::export!(
     exhaust::Recurse,
     exhaust::Flood,
     exhaust::BigResult,
+    exhaust::WaitFor,
     exhaust::Hang,
     fail::Panic,
     fail::TrapAfterWrite,
