@@ -107,7 +107,9 @@ impl FilesystemCtxView<'_> {
     fn note_escape<T>(&self, fd: &Resource<Descriptor>, path: &str, result: FsResult<T>) -> FsResult<T> {
         if let Err(error) = &result
             && matches!(error.downcast_ref(), Some(ErrorCode::NotPermitted))
-            && self.directory(fd).is_some_and(|directory| directory.metadata(path).is_err_and(|error| leads_out(&error)))
+            && self
+                .directory(fd)
+                .is_some_and(|directory| directory.metadata(path).is_err_and(|error| leads_out(&error)))
         {
             let _ = self.gate.admit(Action::Leave(path));
         }

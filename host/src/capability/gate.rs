@@ -162,7 +162,8 @@ impl Gate {
             Some(Refusal { capability: action.capability().to_owned(), action: action.describe(), reason })
         };
         // The line takes the place of the earlier ones, and must not take away what they grant.
-        let hosts = |new: Value| -> Value { granted.hosts.iter().map(|host| json!(host)).chain([new]).collect() };
+        let hosts =
+            |new: Value| -> Value { granted.hosts.iter().map(|host| json!(host)).chain([new]).collect() };
         // What no grant can change comes first.
         if let Action::Listen | Action::Connect(_) = action {
             return refused(
@@ -193,11 +194,10 @@ impl Gate {
                 refused(OPERATORS.to_owned(), None)
             }
             // A commit is below `.git`, which is in the workspace.
-            Action::WriteOpen | Action::Write(_) | Action::Replace(_) | Action::Commit => {
-                (granted.files < Files::Write)
-                    .then(|| refused("is granted no writing".to_owned(), Some(json!({ "files": "write" }))))
-                    .flatten()
-            }
+            Action::WriteOpen | Action::Write(_) | Action::Replace(_) | Action::Commit => (granted.files
+                < Files::Write)
+                .then(|| refused("is granted no writing".to_owned(), Some(json!({ "files": "write" }))))
+                .flatten(),
             Action::Execute(program) => {
                 if !processes {
                     return refused("has no workspace to run commands in".to_owned(), None);
@@ -213,8 +213,7 @@ impl Gate {
                 if !named {
                     whys.push("is granted other commands only");
                     let program = shortened(program.to_owned(), REFUSED_NAME_BYTES);
-                    grant["commands"] =
-                        granted.commands.iter().flatten().cloned().chain([program]).collect();
+                    grant["commands"] = granted.commands.iter().flatten().cloned().chain([program]).collect();
                 }
                 if whys.is_empty() { None } else { refused(whys.join(", and "), Some(grant)) }
             }

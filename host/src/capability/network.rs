@@ -15,8 +15,10 @@ use super::{Action, Gate};
 pub(crate) fn configure(wasi: &mut WasiCtxBuilder, gate: &Gate) {
     let gate = gate.clone();
     wasi.allow_tcp(true).allow_udp(true).socket_addr_check(move |address, purpose| {
-        let (address, binds) =
-            (address.to_string(), matches!(purpose, SocketAddrUse::TcpBind | SocketAddrUse::TcpListen | SocketAddrUse::UdpBind));
+        let (address, binds) = (
+            address.to_string(),
+            matches!(purpose, SocketAddrUse::TcpBind | SocketAddrUse::TcpListen | SocketAddrUse::UdpBind),
+        );
         let admitted = gate.admit(if binds { Action::Listen } else { Action::Connect(&address) }).is_ok();
         Box::pin(async move { admitted })
     });

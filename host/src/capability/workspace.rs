@@ -123,17 +123,15 @@ impl WorkspaceCtxView<'_> {
     /// with it, what comes next says better.
     fn refuse_escape(&self, path: &str, found: &io::Result<Metadata>) -> Result<(), Error> {
         match found {
-            Err(error) if leads_out(error) => {
-                self.0.gate.admit(Action::Leave(path)).map_err(Error::Denied)
-            }
+            Err(error) if leads_out(error) => self.0.gate.admit(Action::Leave(path)).map_err(Error::Denied),
             _ => Ok(()),
         }
     }
 
     async fn replace_with(&self, path: &str, content: &[u8], expected: Expectation) -> Result<String, Error> {
+        self.0.gate.admit(Action::Replace(path)).map_err(Error::Denied)?;
         let root = self.root()?;
         let relative = relative(path)?;
-        self.0.gate.admit(Action::Replace(path)).map_err(Error::Denied)?;
         self.refuse_escape(path, &root.symlink_metadata(&relative))?;
         let Some(name) = relative.file_name() else {
             return Err(Error::NotAFile(format!("`{path}` is the workspace itself")));

@@ -51,8 +51,7 @@ const SOCKET: Cell =
 const DEED: Cell = Refused("may not touch the operator's `deed.toml`, whatever it is granted");
 const ALIAS: Cell =
     Refused("may not touch the operator's `deed.toml`, whatever it is granted; this is another name of it");
-const THROUGH: Cell =
-    Refused("may create no file through a symbolic link: name the file that it leads to");
+const THROUGH: Cell = Refused("may create no file through a symbolic link: name the file that it leads to");
 const OK: Cell = Done("");
 const NO_FILE: Cell = Fails("No such file or directory (os error 44)");
 const SPECIAL: Cell = Fails("Not supported (os error 58)");
@@ -248,7 +247,10 @@ fn check(row: &Row, who: As, cell: Cell) -> Result<(), String> {
         cell => expected(row, who, cell),
     };
     if (&tried.said, &tried.refused) != (&said, &refused) {
-        return Err(format!("expected {said:?} {refused:?}\n     found {:?} {:?}", tried.said, tried.refused));
+        return Err(format!(
+            "expected {said:?} {refused:?}\n     found {:?} {:?}",
+            tried.said, tried.refused
+        ));
     }
     let changes = matches!(cell, Done(_)) && CHANGING.contains(&act);
     if (before != after) != changes {
@@ -261,7 +263,8 @@ fn check(row: &Row, who: As, cell: Cell) -> Result<(), String> {
         return Err("the operator's file changed".to_owned());
     }
     let nobody = |came: std::io::Result<()>| came.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
-    let nobody_came = nobody(world.tcp.accept().map(|_| ())) && nobody(world.udp.recv(&mut [0; 8]).map(|_| ()));
+    let nobody_came =
+        nobody(world.tcp.accept().map(|_| ())) && nobody(world.udp.recv(&mut [0; 8]).map(|_| ()));
     if nobody_came { Ok(()) } else { Err("somebody was reached".to_owned()) }
 }
 
