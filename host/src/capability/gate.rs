@@ -1,5 +1,6 @@
 //! The policy hook of every capability: what a call of one class may do, and what it did.
 
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -157,7 +158,7 @@ impl Gate {
             if let Some(mut grant) = grant {
                 grant["tool"] = json!(tool);
                 // First: of each field, the first grant that names it decides.
-                reason.push_str(&format!("; this line, first under `grants`, would allow it: {grant}"));
+                let _ = write!(reason, "; this line, first under `grants`, would allow it: {grant}");
             }
             Some(Refusal { capability: action.capability().to_owned(), action: action.describe(), reason })
         };

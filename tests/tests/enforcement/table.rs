@@ -217,11 +217,11 @@ fn expected(row: &Row, who: As, cell: Cell) -> (String, Vec<String>) {
         Leaves(path) => (format!("files: to follow `{path}`"), OUT),
     };
     let refusal = format!("{action} was refused: {}, {reason}", who.named());
-    let seen = match sees {
+    let told = match sees {
         Sees::Error(error) => (*error).to_owned(),
         Words => format!("Error::Denied({refusal:?})"),
     };
-    (format!("refused: {seen}"), vec![refusal])
+    (format!("refused: {told}"), vec![refusal])
 }
 
 fn check(row: &Row, who: As, cell: Cell) -> Result<(), String> {
