@@ -76,6 +76,14 @@ pub enum OperatorError {
         /// What does not fit, and where.
         reason: String,
     },
+    /// Tools could change it.
+    #[error("failed to use `{}`: {reason}", path.display())]
+    Reachable {
+        /// The file.
+        path: PathBuf,
+        /// How they would.
+        reason: WithinReach,
+    },
     /// A workspace's file holds credentials.
     #[error(
         "`{}` holds credentials, and everybody who gets the workspace gets them: move `credentials` to the `deed.toml` of your configuration directory",
@@ -85,6 +93,23 @@ pub enum OperatorError {
         /// The file.
         path: PathBuf,
     },
+}
+
+/// Why a `deed.toml` is within reach of the tools it speaks about.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WithinReach {
+    /// The workspace's file is a link to another place in it.
+    #[error(
+        "it is a symbolic link to `{}`, which tools may write: put the file itself there, or one outside of the workspace",
+        .0.display()
+    )]
+    Link(PathBuf),
+    /// The user's file lies in the workspace.
+    #[error(
+        "it is inside the workspace `{}`, where tools may move it away: name another workspace",
+        .0.display()
+    )]
+    Inside(PathBuf),
 }
 
 impl OperatorFile {
@@ -113,6 +138,7 @@ impl Operator {
         let mut operator = Self::default();
         let mut credentials = BTreeMap::new();
         let own = config.map(|config| config.join(FILE_NAME));
+        check_reach(workspace, own.as_deref())?;
         for path in std::iter::once(workspace.join(FILE_NAME)).chain(own.clone()) {
             let Some(file) = OperatorFile::read(&path)? else { continue };
             if own.as_ref() == Some(&path) {
@@ -128,6 +154,29 @@ impl Operator {
             operator.answer_within_ms = operator.answer_within_ms.or(file.answer_within_ms);
         }
         Ok((operator, credentials))
+    }
+}
+
+/// Refuse files that tools could change or move. Under its own name a tool may not touch one (see the capability of
+/// files), but what a link leads to goes by another, and a directory that holds one may be renamed.
+fn check_reach(workspace: &Path, own: Option<&Path>) -> Result<(), OperatorError> {
+    let Ok(root) = workspace.canonicalize() else { return Ok(()) };
+    let refused = |path: &Path, reason| Err(OperatorError::Reachable { path: path.to_owned(), reason });
+    let file = root.join(FILE_NAME);
+    if let Ok(target) = std::fs::read_link(&file) {
+        // Both the next link, if there is one, and the end of them all.
+        let next = root.join(&target);
+        let directory = next.parent().and_then(|directory| directory.canonicalize().ok());
+        let inside = [directory, next.canonicalize().ok()].into_iter().flatten();
+        if inside.into_iter().any(|path| path.starts_with(&root)) {
+            return refused(&file, WithinReach::Link(target));
+        }
+    }
+    match own {
+        Some(own) if own.canonicalize().is_ok_and(|own| own.starts_with(&root) && own != file) => {
+            refused(own, WithinReach::Inside(root))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -156,6 +205,50 @@ mod tests {
         std::fs::copy(config.join(FILE_NAME), workspace.join(FILE_NAME)).unwrap();
         let error = Operator::read(&workspace, Some(&config)).unwrap_err();
         assert!(matches!(error, OperatorError::SharedCredentials { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_tools_could_change_or_move_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let workspace = directory.path().join("w");
+        let config = workspace.join("home/config");
+        std::fs::create_dir_all(&config).unwrap();
+        std::fs::create_dir(directory.path().join("o")).unwrap();
+        let link = |target: &str| {
+            let _ = std::fs::remove_file(workspace.join(FILE_NAME));
+            std::os::unix::fs::symlink(target, workspace.join(FILE_NAME)).unwrap();
+        };
+        let read = |config| Operator::read(&workspace, config);
+        assert_eq!(read(Some(&*config)).unwrap().0, Operator::default(), "no file is there");
+
+        let reason = |result: Result<_, OperatorError>| match result {
+            Err(OperatorError::Reachable { reason, .. }) => reason,
+            other => panic!("{other:?}"),
+        };
+        for target in ["policy.toml", "home/../policy.toml", "../w/policy.toml"] {
+            for there in [false, true] {
+                if there {
+                    std::fs::write(workspace.join("policy.toml"), "").unwrap();
+                }
+                link(target);
+                assert_eq!(reason(read(None)), WithinReach::Link(target.into()), "{target}");
+            }
+            std::fs::remove_file(workspace.join("policy.toml")).unwrap();
+        }
+        std::fs::write(directory.path().join("o/policy.toml"), "answer_within_ms = 5\n").unwrap();
+        link("../o/policy.toml");
+        assert_eq!(read(None).unwrap().0.answer_within_ms, Some(5), "no tool reaches it there");
+        // A link out, whose own target is a link back in.
+        std::fs::write(workspace.join("policy.toml"), "").unwrap();
+        std::os::unix::fs::symlink("../w/policy.toml", directory.path().join("o/back.toml")).unwrap();
+        link("../o/back.toml");
+        assert_eq!(reason(read(None)), WithinReach::Link("../o/back.toml".into()));
+
+        std::fs::remove_file(workspace.join(FILE_NAME)).unwrap();
+        std::fs::write(config.join(FILE_NAME), "").unwrap();
+        assert!(matches!(reason(read(Some(&*config))), WithinReach::Inside(_)));
+        // The workspace may be the directory of the user's configuration itself: then both are one file.
+        assert!(Operator::read(&config, Some(&config)).is_ok());
     }
 
     #[test]

@@ -152,6 +152,17 @@ impl Running {
         self.wait()
     }
 
+    /// Send it SIGKILL, and wait for its end.
+    pub fn kill(mut self) -> Outcome {
+        self.child.kill().expect("one's own child can be killed");
+        self.wait()
+    }
+
+    /// Whether it is still there.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("one's own child can be asked for").is_none()
+    }
+
     /// Wait for its end. Panics when it hangs.
     pub fn wait(mut self) -> Outcome {
         let status = self.child.wait_timeout(PATIENCE).expect("one's own child can be waited for");

@@ -87,6 +87,8 @@ pub struct StepRow {
     pub status: String,
     /// The effect class of the call.
     pub effect: Option<String>,
+    /// The digest of its arguments.
+    pub args_digest: String,
     /// The newest attempt.
     pub attempt: u32,
     /// Whether an earlier attempt's effect was found in place.

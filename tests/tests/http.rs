@@ -92,7 +92,7 @@ fn without_a_grant_nothing_is_sent_and_the_line_that_is_named_allows_it() {
     let message = failed(&sandbox, "http_get", &json!({ "url": url }), "denied");
     let line = format!(r#"{{"hosts":["{}"],"tool":"http_get"}}"#, receiver.origin());
     let refusal = format!(
-        "failed to GET `{url}`: the host refused to send the request\nhttp: to send GET to `{}` was refused: `http_get`, called as `idempotent`, is not granted this server; this line under `grants` would allow it: {line}",
+        "failed to GET `{url}`: the host refused to send the request\nhttp: to send GET to `{}` was refused: `http_get`, called as `idempotent`, is not granted this server; this line, first under `grants`, would allow it: {line}",
         receiver.origin()
     );
     assert_eq!(message, refusal);

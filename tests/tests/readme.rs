@@ -105,6 +105,28 @@ fn the_first_plugin_has_ten_lines_builds_and_greets() {
 }
 
 #[test]
+fn the_policy_and_the_grants_do_what_is_said_of_them() {
+    let [_, file] = blocks("toml").try_into().unwrap();
+    let sandbox = Sandbox::bare();
+    fs::write(sandbox.workspace().join("deed.toml"), file).unwrap();
+    let section = section("Policy and grants");
+    let shown = section.split_whitespace().collect::<Vec<_>>().join(" ");
+    let call = |tool: &str, input: Value| sandbox.call(tool, &input).args(["--format", "text"]).run();
+    let typed: Vec<_> = section.lines().filter_map(|line| line.strip_prefix("$ deed call ")).collect();
+    assert_eq!(typed.len(), 2);
+    for (tool, input) in typed.iter().map(|typed| typed.split_once(' ').unwrap()) {
+        let input = serde_json::from_str(input.trim_matches('\'')).unwrap();
+        let refused = call(tool, input).expect_code(1);
+        // The refusal comes again on a line of its own.
+        let told = refused.stderr.lines().find(|line| line.starts_with("error: ")).unwrap();
+        let told = told.replace(sandbox.workspace().to_str().unwrap(), "/home/you/project");
+        assert!(shown.contains(&told), "{refused}");
+    }
+    let _ = call("shell", json!({ "command": "make check" })).expect_code(0);
+    let _ = call("shell", json!({ "command": "make clean" })).expect_code(4);
+}
+
+#[test]
 fn the_mission_and_the_batch_run() {
     let [mission, batch] = blocks("json").try_into().unwrap();
     let sandbox = Sandbox::with(&serde_json::from_str(mission).unwrap(), &[("a.txt", "alpha\n")]);

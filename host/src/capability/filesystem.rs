@@ -1,15 +1,26 @@
 //! `wasi:filesystem`: WASI's own, with the gate in front of everything that changes something, so that a refusal has a
 //! reason and the host knows whether a call wrote; and nothing but regular files and directories can be opened.
+//!
+//! The operator's `deed.toml` is out of reach whatever a call is granted: by its name, in every directory; by another
+//! name of the same file, when it is opened for writing; and by a link that leads to where it is not yet. What a tool
+//! may still do is to move a directory that holds somebody else's: the workspace's own lies at its root, which has no
+//! name here.
 
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+use cap_std::fs::{Dir, Metadata, MetadataExt};
 use wasmtime::component::{HasData, Linker, Resource};
 use wasmtime_wasi::filesystem::{Descriptor, WasiFilesystemCtxView};
+use wasmtime_wasi::p2::bindings::filesystem::preopens;
 use wasmtime_wasi::p2::bindings::filesystem::types::{
     self, Advice, DescriptorFlags, DescriptorStat, DescriptorType, DirectoryEntry, ErrorCode, HostDescriptor,
     HostDirectoryEntryStream, MetadataHashValue, NewTimestamp, OpenFlags, PathFlags,
 };
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, FsError, FsResult, ReaddirIterator};
 
-use super::{Action, Gate};
+use super::{Action, Gate, is_operators};
+use crate::operator;
 
 /// How a store's data reaches its files.
 pub(crate) trait FilesystemView: Send {
@@ -19,6 +30,8 @@ pub(crate) trait FilesystemView: Send {
 /// WASI's own view, and the gate in front of it.
 pub(crate) struct FilesystemCtxView<'a> {
     pub(crate) wasi: WasiFilesystemCtxView<'a>,
+    /// The workspace; none when the call sees none.
+    pub(crate) root: Option<&'a Arc<Dir>>,
     pub(crate) gate: &'a Gate,
 }
 
@@ -28,18 +41,79 @@ impl HasData for HasFilesystem {
     type Data<'a> = FilesystemCtxView<'a>;
 }
 
-/// Replace `wasi:filesystem/types` of a linker that already has WASI's.
+/// Replace `wasi:filesystem` of a linker that already has WASI's.
 pub(crate) fn add_to_linker<T: FilesystemView + 'static>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
+    preopens::add_to_linker::<T, HasFilesystem>(linker, T::gated_filesystem)?;
     types::add_to_linker::<T, HasFilesystem>(linker, T::gated_filesystem)
 }
 
-/// What the gate is told when a file has no name any more, only a handle.
-const OPEN_FILE: &str = "an open file";
+/// The same handle, for another call.
+fn again(fd: &Resource<Descriptor>) -> Resource<Descriptor> {
+    Resource::new_borrow(fd.rep())
+}
 
 impl FilesystemCtxView<'_> {
     /// Refused like anything that a read-only directory refuses: EPERM.
     fn admit_write(&self, path: &str) -> FsResult<()> {
         self.gate.admit(Action::Write(path)).map_err(|_| ErrorCode::NotPermitted.into())
+    }
+
+    /// The same of a file that has no name any more, only a handle.
+    fn admit_open_write(&self) -> FsResult<()> {
+        self.gate.admit(Action::WriteOpen).map_err(|_| ErrorCode::NotPermitted.into())
+    }
+
+    /// The directory behind a handle, as one in which paths can be looked at without leaving it.
+    fn directory(&self, fd: &Resource<Descriptor>) -> Option<Dir> {
+        match self.wasi.table.get(fd) {
+            Ok(Descriptor::Dir(directory)) => Some(Dir::from_std_file(directory.dir.try_clone().ok()?)),
+            _ => None,
+        }
+    }
+
+    /// Refuse to open for writing what is the operator's file by another name, or a link that would create it. Other
+    /// calls on this workspace wait for their turn, so nothing of deed's changes what was looked at.
+    fn refuse_operators(
+        &self,
+        fd: &Resource<Descriptor>,
+        flags: PathFlags,
+        creates: bool,
+        path: &str,
+    ) -> FsResult<()> {
+        let Some(directory) = self.directory(fd) else { return Ok(()) };
+        let follows = flags.contains(PathFlags::SYMLINK_FOLLOW);
+        let found = if follows { directory.metadata(path) } else { directory.symlink_metadata(path) };
+        let refused = match found {
+            Ok(found) => {
+                let operators = self.root.and_then(|root| root.metadata(operator::FILE_NAME).ok());
+                let is_it = operators.is_some_and(|operators| is_same(&operators, &found));
+                is_it.then_some(Action::WriteAlias(path))
+            }
+            Err(error) if creates && follows && error.kind() == ErrorKind::NotFound => {
+                let is_link = directory.symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+                is_link.then_some(Action::CreateThroughLink(path))
+            }
+            // Whatever is wrong with the path, opening it says so better.
+            Err(_) => None,
+        };
+        match refused {
+            Some(action) => self.gate.admit(action).map_err(|_| ErrorCode::NotPermitted.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// What came of an operation on `path`. The guest sees the ordinary error; when that is because the path leads out of
+    /// the workspace, the host remembers that it does.
+    fn note_escape<T>(&self, fd: &Resource<Descriptor>, path: &str, result: FsResult<T>) -> FsResult<T> {
+        if let Err(error) = &result
+            && matches!(error.downcast_ref(), Some(ErrorCode::NotPermitted))
+            && self
+                .directory(fd)
+                .is_some_and(|directory| directory.metadata(path).is_err_and(|error| leads_out(&error)))
+        {
+            let _ = self.gate.admit(Action::Leave(path));
+        }
+        result
     }
 
     /// Opening a FIFO blocks until somebody opens its other end, beyond every time limit; a device is no file at all.
@@ -49,8 +123,7 @@ impl FilesystemCtxView<'_> {
         flags: PathFlags,
         path: &str,
     ) -> FsResult<()> {
-        let fd = Resource::new_borrow(fd.rep());
-        match self.wasi.stat_at(fd, flags, path.to_owned()).await {
+        match self.wasi.stat_at(again(fd), flags, path.to_owned()).await {
             Ok(DescriptorStat {
                 type_: DescriptorType::RegularFile | DescriptorType::Directory | DescriptorType::SymbolicLink,
                 ..
@@ -59,6 +132,27 @@ impl FilesystemCtxView<'_> {
             | Err(_) => Ok(()),
             Ok(_) => Err(ErrorCode::Unsupported.into()),
         }
+    }
+}
+
+/// Whether both are one file, under whatever names.
+fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// Whether a path was not followed since it leads out of its directory. That error is the sandbox's own: one of the
+/// system's has a number.
+pub(crate) fn leads_out(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::PermissionDenied && error.raw_os_error().is_none()
+}
+
+// A guest asks for its directories when it first looks for a file.
+impl preopens::Host for FilesystemCtxView<'_> {
+    fn get_directories(&mut self) -> wasmtime::Result<Vec<(Resource<Descriptor>, String)>> {
+        if self.root.is_none() {
+            let _ = self.gate.admit(Action::Read("/"));
+        }
+        preopens::Host::get_directories(&mut self.wasi)
     }
 }
 
@@ -87,14 +181,17 @@ impl HostDescriptor for FilesystemCtxView<'_> {
         let changes = OpenFlags::CREATE | OpenFlags::TRUNCATE | OpenFlags::EXCLUSIVE;
         if open_flags.intersects(changes) || flags.contains(DescriptorFlags::WRITE) {
             self.admit_write(&path)?;
+            self.refuse_operators(&fd, path_flags, open_flags.contains(OpenFlags::CREATE), &path)?;
         }
         self.refuse_special(&fd, path_flags, &path).await?;
-        self.wasi.open_at(fd, path_flags, path, open_flags, flags).await
+        let opened = self.wasi.open_at(again(&fd), path_flags, path.clone(), open_flags, flags).await;
+        self.note_escape(&fd, &path, opened)
     }
 
     async fn create_directory_at(&mut self, fd: Resource<Descriptor>, path: String) -> FsResult<()> {
         self.admit_write(&path)?;
-        self.wasi.create_directory_at(fd, path).await
+        let done = self.wasi.create_directory_at(again(&fd), path.clone()).await;
+        self.note_escape(&fd, &path, done)
     }
 
     async fn link_at(
@@ -105,13 +202,20 @@ impl HostDescriptor for FilesystemCtxView<'_> {
         new_fd: Resource<Descriptor>,
         new_path: String,
     ) -> FsResult<()> {
+        self.admit_write(&old_path)?;
         self.admit_write(&new_path)?;
-        self.wasi.link_at(fd, old_path_flags, old_path, new_fd, new_path).await
+        let linked = self
+            .wasi
+            .link_at(again(&fd), old_path_flags, old_path.clone(), again(&new_fd), new_path.clone())
+            .await;
+        let linked = self.note_escape(&fd, &old_path, linked);
+        self.note_escape(&new_fd, &new_path, linked)
     }
 
     async fn remove_directory_at(&mut self, fd: Resource<Descriptor>, path: String) -> FsResult<()> {
         self.admit_write(&path)?;
-        self.wasi.remove_directory_at(fd, path).await
+        let done = self.wasi.remove_directory_at(again(&fd), path.clone()).await;
+        self.note_escape(&fd, &path, done)
     }
 
     async fn rename_at(
@@ -121,22 +225,34 @@ impl HostDescriptor for FilesystemCtxView<'_> {
         new_fd: Resource<Descriptor>,
         new_path: String,
     ) -> FsResult<()> {
+        self.admit_write(&old_path)?;
         self.admit_write(&new_path)?;
-        self.wasi.rename_at(fd, old_path, new_fd, new_path).await
+        let renamed =
+            self.wasi.rename_at(again(&fd), old_path.clone(), again(&new_fd), new_path.clone()).await;
+        let renamed = self.note_escape(&fd, &old_path, renamed);
+        self.note_escape(&new_fd, &new_path, renamed)
     }
 
     async fn symlink_at(&mut self, fd: Resource<Descriptor>, target: String, path: String) -> FsResult<()> {
         self.admit_write(&path)?;
-        self.wasi.symlink_at(fd, target, path).await
+        if is_operators(&target) {
+            self.gate.admit(Action::WriteAlias(&path)).map_err(|_| ErrorCode::NotPermitted)?;
+        }
+        let made = self.wasi.symlink_at(again(&fd), target.clone(), path.clone()).await;
+        if made.is_err() && target.starts_with('/') {
+            let _ = self.gate.admit(Action::Leave(&target));
+        }
+        self.note_escape(&fd, &path, made)
     }
 
     async fn unlink_file_at(&mut self, fd: Resource<Descriptor>, path: String) -> FsResult<()> {
         self.admit_write(&path)?;
-        self.wasi.unlink_file_at(fd, path).await
+        let done = self.wasi.unlink_file_at(again(&fd), path.clone()).await;
+        self.note_escape(&fd, &path, done)
     }
 
     async fn set_size(&mut self, fd: Resource<Descriptor>, size: u64) -> FsResult<()> {
-        self.admit_write(OPEN_FILE)?;
+        self.admit_open_write()?;
         self.wasi.set_size(fd, size).await
     }
 
@@ -146,7 +262,7 @@ impl HostDescriptor for FilesystemCtxView<'_> {
         accessed: NewTimestamp,
         modified: NewTimestamp,
     ) -> FsResult<()> {
-        self.admit_write(OPEN_FILE)?;
+        self.admit_open_write()?;
         self.wasi.set_times(fd, accessed, modified).await
     }
 
@@ -159,14 +275,15 @@ impl HostDescriptor for FilesystemCtxView<'_> {
         modified: NewTimestamp,
     ) -> FsResult<()> {
         self.admit_write(&path)?;
-        self.wasi.set_times_at(fd, path_flags, path, accessed, modified).await
+        let done = self.wasi.set_times_at(again(&fd), path_flags, path.clone(), accessed, modified).await;
+        self.note_escape(&fd, &path, done)
     }
 
     // Writing through a handle: admitted when it was opened for writing, and again here, since a handle alone is no
     // proof of that.
 
     async fn write(&mut self, fd: Resource<Descriptor>, bytes: Vec<u8>, offset: u64) -> FsResult<u64> {
-        self.admit_write(OPEN_FILE)?;
+        self.admit_open_write()?;
         self.wasi.write(fd, bytes, offset).await
     }
 
@@ -175,12 +292,12 @@ impl HostDescriptor for FilesystemCtxView<'_> {
         fd: Resource<Descriptor>,
         offset: u64,
     ) -> FsResult<Resource<DynOutputStream>> {
-        self.admit_write(OPEN_FILE)?;
+        self.admit_open_write()?;
         self.wasi.write_via_stream(fd, offset)
     }
 
     fn append_via_stream(&mut self, fd: Resource<Descriptor>) -> FsResult<Resource<DynOutputStream>> {
-        self.admit_write(OPEN_FILE)?;
+        self.admit_open_write()?;
         self.wasi.append_via_stream(fd)
     }
 
@@ -230,11 +347,13 @@ impl HostDescriptor for FilesystemCtxView<'_> {
         flags: PathFlags,
         path: String,
     ) -> FsResult<DescriptorStat> {
-        self.wasi.stat_at(fd, flags, path).await
+        let done = self.wasi.stat_at(again(&fd), flags, path.clone()).await;
+        self.note_escape(&fd, &path, done)
     }
 
     async fn readlink_at(&mut self, fd: Resource<Descriptor>, path: String) -> FsResult<String> {
-        self.wasi.readlink_at(fd, path).await
+        let done = self.wasi.readlink_at(again(&fd), path.clone()).await;
+        self.note_escape(&fd, &path, done)
     }
 
     fn read_via_stream(
@@ -263,7 +382,8 @@ impl HostDescriptor for FilesystemCtxView<'_> {
         flags: PathFlags,
         path: String,
     ) -> FsResult<MetadataHashValue> {
-        self.wasi.metadata_hash_at(fd, flags, path).await
+        let done = self.wasi.metadata_hash_at(again(&fd), flags, path.clone()).await;
+        self.note_escape(&fd, &path, done)
     }
 
     fn drop(&mut self, fd: Resource<Descriptor>) -> wasmtime::Result<()> {

@@ -15,12 +15,25 @@ use crate::origin::Origin;
 /// Refusals kept of one call. A tool that goes on after a hundred of them only repeats itself.
 const REFUSALS: usize = 100;
 
-/// The name of the file through which an operator speaks. A tool that could write one would grant itself what it likes.
-const OPERATOR_FILE: &str = "deed.toml";
+/// The file through which an operator speaks. A tool that could write one would grant itself what it likes.
+const OPERATOR_FILE: &str = crate::operator::FILE_NAME;
+
+const OPERATORS: &str = "may not touch the operator's `deed.toml`, whatever it is granted";
+const WHATEVER: &str = "whatever it is granted";
 
 /// Something a call asks for that its class or its grants may forbid.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Action<'a> {
+    /// See what is in the workspace.
+    Read(&'a str),
+    /// Follow a path that leads out of the workspace.
+    Leave(&'a str),
+    /// Write the operator's file under another name that it has.
+    WriteAlias(&'a str),
+    /// Create a file through a symbolic link.
+    CreateThroughLink(&'a str),
+    /// Change a file of which there is only a handle.
+    WriteOpen,
     /// Change a file by plain WASI: not synced by itself.
     Write(&'a str),
     /// `deed:workspace` `replace`: durable before it returns.
@@ -29,7 +42,9 @@ pub(crate) enum Action<'a> {
     Execute(&'a str),
     /// Make a commit: durable before it returns.
     Commit,
-    /// Open a socket, or look up a name.
+    /// Open a socket at an address of this machine.
+    Listen,
+    /// Reach an address, or look up a name.
     Connect(&'a str),
     /// Send an HTTP request.
     Request {
@@ -49,20 +64,31 @@ pub(crate) enum Action<'a> {
 impl Action<'_> {
     fn capability(self) -> &'static str {
         match self {
-            Self::Write(_) | Self::Replace(_) => "files",
+            Self::Read(_)
+            | Self::Leave(_)
+            | Self::WriteAlias(_)
+            | Self::CreateThroughLink(_)
+            | Self::WriteOpen
+            | Self::Write(_)
+            | Self::Replace(_) => "files",
             Self::Execute(_) => "process",
             Self::Commit | Self::ListRemote(_) | Self::Push(_) => "git",
-            Self::Connect(_) => "network",
+            Self::Listen | Self::Connect(_) => "network",
             Self::Request { .. } => "http",
         }
     }
 
     fn describe(self) -> String {
         let (verb, name) = match self {
-            Self::Write(path) => ("write", path),
+            Self::WriteOpen => return "to write an open file".to_owned(),
+            Self::Read(path) => ("read", path),
+            Self::Leave(path) => ("follow", path),
+            Self::CreateThroughLink(path) => ("create a file through", path),
+            Self::Write(path) | Self::WriteAlias(path) => ("write", path),
             Self::Replace(path) => ("replace", path),
             Self::Execute(program) => ("run", program),
             Self::Commit => return "to commit".to_owned(),
+            Self::Listen => return "to open a socket".to_owned(),
             Self::Connect(address) => ("reach", address),
             Self::Request { method, origin, .. } => return format!("to send {method} to `{origin}`"),
             Self::ListRemote(remote) => ("list", remote),
@@ -73,7 +99,10 @@ impl Action<'_> {
 
     /// Whether it may change the world.
     fn changes(self) -> bool {
-        !matches!(self, Self::Request { safe: true, .. } | Self::ListRemote(_))
+        !matches!(
+            self,
+            Self::Read(_) | Self::Leave(_) | Self::Request { safe: true, .. } | Self::ListRemote(_)
+        )
     }
 }
 
@@ -131,7 +160,7 @@ impl Gate {
         if action.changes() {
             self.0.begun.store(BEGUN, Ordering::Release);
         }
-        if matches!(action, Action::Write(_) | Action::Execute(_)) {
+        if matches!(action, Action::WriteOpen | Action::Write(_) | Action::Execute(_)) {
             self.0.unsynced.store(true, Ordering::Release);
         }
         Ok(())
@@ -170,7 +199,8 @@ impl Gate {
         let mut reason = format!("`{tool}`, {called}, {why}");
         if let Some(mut grant) = grant {
             grant["tool"] = json!(tool);
-            let _ = write!(reason, "; this line under `grants` would allow it: {grant}");
+            // First: of each field, the first grant that names it decides.
+            let _ = write!(reason, "; this line, first under `grants`, would allow it: {grant}");
         }
         Refusal { capability: action.capability().to_owned(), action: action.describe(), reason }
     }
@@ -180,43 +210,59 @@ impl Gate {
         let Grants { class, probe, processes, granted, .. } = &self.0.grants;
         let refused = |why: String, grant| Some(self.refused(action, &why, grant));
         // What no grant can change comes first.
-        if let Action::Connect(_) = action {
-            return refused("gets no sockets: only HTTP, through the host".to_owned(), None);
+        if let Action::Listen | Action::Connect(_) = action {
+            return refused(
+                format!("gets no sockets, {WHATEVER}: servers are reached by HTTP, through the host"),
+                None,
+            );
         }
         let pure = !class.is_effectful();
         if action.changes() && pure {
             let what = if *probe {
-                "only looks"
+                "may change nothing: a probe only looks"
             } else {
-                "changes nothing; a tool that does declares another class"
+                "may change nothing; a tool that does declares `idempotent` or `non-idempotent`"
             };
             return refused(what.to_owned(), None);
         }
         match action {
-            Action::Write(path) | Action::Replace(path) => {
-                if is_operators(path) {
-                    return refused(
-                        format!("may not touch `{OPERATOR_FILE}`, which is the operator's"),
-                        None,
-                    );
-                }
-                (granted.files < Files::Write)
-                    .then(|| refused("is granted no writing".to_owned(), Some(json!({ "files": "write" }))))
-                    .flatten()
+            Action::Read(_) => (granted.files < Files::Read)
+                .then(|| refused("is granted no files".to_owned(), Some(json!({ "files": "read" }))))
+                .flatten(),
+            Action::Leave(_) => refused(format!("may not leave the workspace, {WHATEVER}"), None),
+            Action::CreateThroughLink(_) => refused(
+                "may create no file through a symbolic link: name the file that it leads to".to_owned(),
+                None,
+            ),
+            Action::WriteAlias(_) => refused(format!("{OPERATORS}; this is another name of it"), None),
+            Action::Write(path) | Action::Replace(path) if is_operators(path) => {
+                refused(OPERATORS.to_owned(), None)
             }
+            // A commit is below `.git`, which is in the workspace.
+            Action::WriteOpen | Action::Write(_) | Action::Replace(_) | Action::Commit => (granted.files
+                < Files::Write)
+                .then(|| refused("is granted no writing".to_owned(), Some(json!({ "files": "write" }))))
+                .flatten(),
             Action::Execute(program) => {
                 if !processes {
-                    return refused("is granted no commands".to_owned(), None);
+                    return refused("has no workspace to run commands in".to_owned(), None);
                 }
                 let named =
                     granted.commands.as_ref().is_none_or(|names| names.iter().any(|name| name == program));
-                let grant = || json!({ "commands": [shortened(program.to_owned(), REFUSED_NAME_BYTES)] });
-                (!named)
-                    .then(|| refused("is granted other commands only".to_owned(), Some(grant())))
-                    .flatten()
+                let (mut whys, mut grant) = (Vec::new(), json!({}));
+                // What a command does to files, nobody here sees. So it needs all that a tool can have of them.
+                if granted.files < Files::Write {
+                    whys.push("is granted no writing, which a command can do");
+                    grant["files"] = json!("write");
+                }
+                if !named {
+                    whys.push("is granted other commands only");
+                    let program = shortened(program.to_owned(), REFUSED_NAME_BYTES);
+                    grant["commands"] = granted.commands.iter().flatten().cloned().chain([program]).collect();
+                }
+                if whys.is_empty() { None } else { refused(whys.join(", and "), Some(grant)) }
             }
-            Action::Commit => None,
-            Action::Connect(_) => unreachable!("refused above"),
+            Action::Listen | Action::Connect(_) => unreachable!("refused above"),
             Action::Request { safe, origin, .. } => {
                 if pure && !probe {
                     return refused(
@@ -250,7 +296,11 @@ impl Gate {
                     );
                 }
                 let named = granted.remotes.iter().any(|granted| granted == remote);
-                let grant = || json!({ "remotes": [shortened(remote.to_owned(), REFUSED_NAME_BYTES)] });
+                let grant = || {
+                    let remote = shortened(remote.to_owned(), REFUSED_NAME_BYTES);
+                    let remotes: Vec<_> = granted.remotes.iter().cloned().chain([remote]).collect();
+                    json!({ "remotes": remotes })
+                };
                 (!named).then(|| refused("is not granted this remote".to_owned(), Some(grant()))).flatten()
             }
         }
@@ -294,9 +344,11 @@ impl Gate {
     }
 }
 
-/// Whether the path ends in the operator's file, in whatever directory: seen from a handle, any may be the workspace.
+/// Whether the path ends in the operator's file, in whatever directory: seen from a handle, any may be the workspace,
+/// and each may be that of another run. A directory may tell no upper case from lower case.
 pub(crate) fn is_operators(path: &str) -> bool {
-    path.trim_end_matches('/').rsplit('/').next() == Some(OPERATOR_FILE)
+    let mut parts = path.split('/').rev().filter(|part| !matches!(*part, "" | "."));
+    parts.next().is_some_and(|name| name.eq_ignore_ascii_case(OPERATOR_FILE))
 }
 
 #[cfg(test)]

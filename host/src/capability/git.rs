@@ -149,15 +149,15 @@ pub(crate) fn add_to_linker<T: GitView + 'static>(linker: &mut Linker<T>) -> was
 
 impl repository::Host for GitCtxView<'_> {
     fn status(&mut self) -> wasmtime::Result<Result<Summary, Error>> {
-        Ok(self.open().and_then(|repository| read::status(&repository)))
+        Ok(self.open_to_read().and_then(|repository| read::status(&repository)))
     }
 
     fn diff(&mut self, side: DiffSide, paths: Vec<String>) -> wasmtime::Result<Result<String, Error>> {
-        Ok(self.open().and_then(|repository| read::diff(&repository, side, &paths)))
+        Ok(self.open_to_read().and_then(|repository| read::diff(&repository, side, &paths)))
     }
 
     fn log(&mut self, limit: u32) -> wasmtime::Result<Result<Vec<CommitInfo>, Error>> {
-        Ok(self.open().and_then(|repository| read::log(&repository, limit)))
+        Ok(self.open_to_read().and_then(|repository| read::log(&repository, limit)))
     }
 
     fn commit(&mut self, message: String, paths: Vec<String>) -> wasmtime::Result<Result<Committed, Error>> {
@@ -186,6 +186,12 @@ impl repository::Host for GitCtxView<'_> {
 }
 
 impl GitCtxView<'_> {
+    /// A difference shows what is in files, and so does history.
+    fn open_to_read(&self) -> Result<git2::Repository, Error> {
+        self.0.gate.admit(Action::Read(".git")).map_err(Error::Denied)?;
+        self.open()
+    }
+
     fn open(&self) -> Result<git2::Repository, Error> {
         match &self.0.workspace {
             Some(workspace) => Ok(open(workspace)?),

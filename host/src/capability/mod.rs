@@ -17,7 +17,7 @@ pub(crate) mod run;
 pub(crate) mod stdio;
 pub(crate) mod workspace;
 
-pub(crate) use gate::{Action, Gate};
+pub(crate) use gate::{Action, Gate, is_operators};
 pub use git::GitEnvironment;
 pub use http::{Credential, CredentialError};
 pub use process::CommandEnvironment;

@@ -7,15 +7,19 @@ use wasmtime_wasi::p2::bindings::sockets::ip_name_lookup::{
 };
 use wasmtime_wasi::p2::bindings::sockets::network::{self, ErrorCode, IpAddress};
 use wasmtime_wasi::p2::{DynPollable, SocketError};
-use wasmtime_wasi::sockets::WasiSocketsCtxView;
+use wasmtime_wasi::sockets::{SocketAddrUse, WasiSocketsCtxView};
 
 use super::{Action, Gate};
 
 /// Refuse every address, through the gate. TCP and UDP count as allowed, since only then is an address asked about.
 pub(crate) fn configure(wasi: &mut WasiCtxBuilder, gate: &Gate) {
     let gate = gate.clone();
-    wasi.allow_tcp(true).allow_udp(true).socket_addr_check(move |address, _| {
-        let admitted = gate.admit(Action::Connect(&address.to_string())).is_ok();
+    wasi.allow_tcp(true).allow_udp(true).socket_addr_check(move |address, purpose| {
+        let (address, binds) = (
+            address.to_string(),
+            matches!(purpose, SocketAddrUse::TcpBind | SocketAddrUse::TcpListen | SocketAddrUse::UdpBind),
+        );
+        let admitted = gate.admit(if binds { Action::Listen } else { Action::Connect(&address) }).is_ok();
         Box::pin(async move { admitted })
     });
 }

@@ -21,6 +21,7 @@ use wasmtime::component::{HasData, Linker};
 
 use self::bindings::deed::process::exec::{self, Capture, Ended, Error, Status};
 use self::offline::Offline;
+use super::filesystem::leads_out;
 use super::{Action, Gate};
 use crate::engine::request::CancelToken;
 
@@ -211,13 +212,16 @@ impl ProcessCtxView<'_> {
             .collect();
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { &path };
         let opened = root.open_dir(path).map_err(|error| match error.kind() {
+            ErrorKind::PermissionDenied if leads_out(&error) => {
+                let shown = path.to_string_lossy();
+                Error::Denied(self.0.gate.admit(Action::Leave(&shown)).expect_err("nothing allows that"))
+            }
             ErrorKind::NotFound | ErrorKind::NotADirectory => {
                 Error::NotFound(format!("directory `{}`: {error}", path.display()))
             }
-            ErrorKind::PermissionDenied => Error::Denied(format!(
-                "directory `{}` leaves the workspace, or is protected: {error}",
-                path.display()
-            )),
+            ErrorKind::PermissionDenied => {
+                Error::Denied(format!("directory `{}` is protected: {error}", path.display()))
+            }
             _ => Error::Failed(format!("directory `{}`: {error}", path.display())),
         })?;
         Ok(opened.into())

@@ -9,6 +9,7 @@ use cap_std::fs::{Dir, File, Metadata, MetadataExt, OpenOptions, OpenOptionsExt}
 use wasmtime::component::{HasData, Linker};
 
 use self::bindings::deed::workspace::files::{self, Error, Expectation};
+use super::filesystem::leads_out;
 use super::{Action, Gate};
 use crate::engine::types::Digest;
 
@@ -106,8 +107,10 @@ impl WorkspaceCtxView<'_> {
     }
 
     async fn digest_of(&self, path: &str) -> Result<Option<String>, Error> {
+        self.0.gate.admit(Action::Read(path)).map_err(Error::Denied)?;
         let root = self.root()?;
         let relative = relative(path)?;
+        self.refuse_escape(path, &root.metadata(&relative))?;
         match hash(root, &relative).await {
             Ok(digest) => Ok(Some(digest.to_string())),
             Err(HashError::NoFile) => Err(Error::NotAFile(format!("`{path}` is no regular file"))),
@@ -116,10 +119,20 @@ impl WorkspaceCtxView<'_> {
         }
     }
 
+    /// Refuse a path that was found to lead out of the workspace, so that the host remembers it. Whatever else is wrong
+    /// with it, what comes next says better.
+    fn refuse_escape(&self, path: &str, found: &io::Result<Metadata>) -> Result<(), Error> {
+        match found {
+            Err(error) if leads_out(error) => self.0.gate.admit(Action::Leave(path)).map_err(Error::Denied),
+            _ => Ok(()),
+        }
+    }
+
     async fn replace_with(&self, path: &str, content: &[u8], expected: Expectation) -> Result<String, Error> {
+        self.0.gate.admit(Action::Replace(path)).map_err(Error::Denied)?;
         let root = self.root()?;
         let relative = relative(path)?;
-        self.0.gate.admit(Action::Replace(path)).map_err(Error::Denied)?;
+        self.refuse_escape(path, &root.symlink_metadata(&relative))?;
         let Some(name) = relative.file_name() else {
             return Err(Error::NotAFile(format!("`{path}` is the workspace itself")));
         };

@@ -56,6 +56,7 @@ pub(super) fn run(global: &Global, args: &CallArgs) -> Result<Exit> {
     };
     let toolbox = hosting::toolbox(global, vec![options.workspace.clone()])?;
     let workspace = options.check(&toolbox)?;
+    hosting::check_operator(&workspace)?;
     let path = journal_path::of(global, Some(&workspace))?;
     journal_path::refuse_inside(&path, &workspace)?;
 

@@ -1,6 +1,7 @@
 //! The one place where an error becomes a message, a hint and an exit code.
 
 use deed::mission::MissionError;
+use deed::operator::OperatorError;
 use deed::runner::{CreateError, RunError};
 use deed_journal::{BackupError, CommitError, LiveError, OpenError, ReadError, StorageError, TakeOverError};
 
@@ -44,7 +45,7 @@ fn exit_of(error: &anyhow::Error) -> Exit {
 }
 
 fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
-    if cause.is::<MissionError>() {
+    if cause.is::<MissionError>() || cause.is::<OperatorError>() {
         return Some(Exit::Usage);
     }
     if let Some(open) = cause.downcast_ref::<OpenError>() {

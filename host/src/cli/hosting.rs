@@ -12,6 +12,7 @@ use deed::boundary::{Boundaries, KillPoint, Unarmed};
 use deed::capability::GitEnvironment;
 use deed::engine::{CancelToken, Engine, EngineConfig, Limits};
 use deed::model::Model;
+use deed::policy::Operator;
 use deed::runner::{Envelope, Host, OnUnknown, Runner};
 use deed::sources::{FixedClock, SeededEntropy, SystemClock, SystemEntropy};
 use deed::standard::standard_plugins;
@@ -159,6 +160,13 @@ fn components_in(directory: &Path) -> Result<Vec<PluginSource>> {
 /// Where the user's own `deed.toml` is.
 fn config_dir() -> Option<PathBuf> {
     etcetera::choose_base_strategy().ok().map(|strategy| strategy.config_dir().join("deed"))
+}
+
+/// Read what the operator says for a run in `workspace`, before anything is written: a run that cannot be taken on
+/// would hold the workspace.
+pub(super) fn check_operator(workspace: &Path) -> Result<()> {
+    Operator::read(workspace, config_dir().as_deref())?;
+    Ok(())
 }
 
 /// The wall clock.

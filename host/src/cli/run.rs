@@ -33,6 +33,7 @@ pub(super) fn run(global: &Global, args: &RunArgs) -> Result<Exit> {
     let options = RunOptions { spec, workspace };
     let toolbox = hosting::toolbox(global, vec![options.workspace.clone()])?;
     let workspace = options.check(&toolbox)?;
+    hosting::check_operator(&workspace)?;
     // What is printed names the workspace that the mission chose.
     let global = &Global { workspace: Some(options.workspace.clone()), ..global.clone() };
     let path = journal_path::of(global, Some(&workspace))?;

@@ -38,7 +38,6 @@ pub(super) fn run(global: &Global, args: &ShowArgs) -> Result<Exit> {
         shown["run"] = json!(run.id);
         shown["key"] = json!(key);
         shown["component"] = json!(step.planned.component);
-        shown["args_digest"] = json!(step.planned.args_digest);
         shown["args"] = step.planned.args.clone();
         shown["output"] = json!(value);
         shown["receipt"] = json!(step.receipt.as_deref().map(String::from_utf8_lossy));
@@ -54,6 +53,7 @@ pub(super) fn run(global: &Global, args: &ShowArgs) -> Result<Exit> {
         out!("component  {component}");
     }
     out!("arguments  {}", step.planned.args);
+    out!("digest     {}", step.planned.args_digest);
     if let Some(receipt) = &step.receipt {
         out!("receipt    {}", String::from_utf8_lossy(receipt));
     }

@@ -53,6 +53,7 @@ pub(super) fn step_json(step: &Step) -> Value {
         "status": step.status(),
         "effect": step.planned.effect,
         "contained": step.planned.contained,
+        "args_digest": step.planned.args_digest,
         "attempt": step.attempt(),
         "landed_before": outcome.is_some_and(|outcome| outcome.landed_before),
         "settled_by": outcome.map(|outcome| outcome.settled_by),

@@ -31,6 +31,8 @@ pub(super) struct CallState {
     table: ResourceTable,
     pub(super) usage: Usage,
     gate: Gate,
+    /// The workspace, when the call sees its files.
+    root: Option<Arc<cap_std::fs::Dir>>,
     clock: ClockCtx,
     run: RunCtx,
     workspace: WorkspaceCtx,
@@ -106,6 +108,7 @@ impl CallState {
             wasi: wasi.build(),
             table,
             usage: Usage::new(request.limits),
+            root: directory.clone(),
             clock: ClockCtx::new(request.clock_ms),
             run: RunCtx::new(Arc::clone(request.observer), request.cancel.clone()),
             workspace: WorkspaceCtx::builder(gate.clone())
@@ -174,6 +177,7 @@ impl FilesystemView for CallState {
     fn gated_filesystem(&mut self) -> FilesystemCtxView<'_> {
         FilesystemCtxView {
             wasi: WasiFilesystemCtxView { ctx: self.wasi.filesystem(), table: &mut self.table },
+            root: self.root.as_ref(),
             gate: &self.gate,
         }
     }

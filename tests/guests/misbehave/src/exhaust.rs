@@ -92,6 +92,25 @@ impl Tool for BigResult {
     }
 }
 
+/// Waits until a file is there, and looks again and again.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct WaitFor {
+    path: String,
+}
+
+impl Tool for WaitFor {
+    const NAME: &str = "wait_for";
+    const EFFECT: Effect = Effect::Pure;
+
+    fn run(self, call: &Call) -> Result<Output> {
+        call.info("waiting");
+        while !std::fs::exists(&self.path)? {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(Output::text("it is there"))
+    }
+}
+
 /// Sleeps in one host call.
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct Hang {

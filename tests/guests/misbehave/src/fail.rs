@@ -62,6 +62,29 @@ impl Tool for AppendThenTrap {
     }
 }
 
+/// Tells how far it is, writes a file, and traps on its first attempt.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct ProgressThenTrap {
+    path: String,
+    /// What it says on the way.
+    progress: String,
+}
+
+impl Tool for ProgressThenTrap {
+    const NAME: &str = "progress_then_trap";
+    const EFFECT: Effect = Effect::Idempotent;
+
+    fn run(self, call: &Call) -> Result<Output> {
+        call.progress(1, Some(2), &self.progress);
+        call.info(&self.progress);
+        std::fs::write(&self.path, "beta\n")?;
+        if call.attempt() == 1 {
+            trap()
+        }
+        Ok(Output::text("wrote"))
+    }
+}
+
 /// Ends at once and without a word, unlike a panic.
 fn trap() -> ! {
     #[cfg(target_arch = "wasm32")]
