@@ -238,6 +238,25 @@ impl Receiver {
         assert!(came >= count, "{came} requests came, and {count} were waited for");
     }
 
+    /// Wait until every connection made so far is over: what a killed process had handed to the kernel has come by then.
+    #[track_caller]
+    pub fn quiet(&self) {
+        // The listener takes connections in order, so those before this one have been taken when this one is served.
+        let served = TcpStream::connect(self.address).and_then(|mut last| {
+            last.shutdown(Shutdown::Write)?;
+            last.set_read_timeout(Some(PATIENCE))?;
+            last.read_to_end(&mut Vec::new())
+        });
+        assert!(served.is_ok(), "the receiver does not listen: {served:?}");
+        let state = self.sound();
+        let waited =
+            self.shared.came.wait_timeout_while(state, PATIENCE, |state| !state.connections.is_empty());
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let open = state.connections.len();
+        drop(state);
+        assert!(open == 0, "{open} connections are still open");
+    }
+
     #[track_caller]
     fn sound(&self) -> MutexGuard<'_, State> {
         let state = lock(&self.shared.state);
@@ -295,6 +314,7 @@ impl Shared {
                 shared.serve(&connection);
                 connection.shutdown(Shutdown::Both).ok();
                 lock(&shared.state).connections.remove(&number);
+                shared.came.notify_all();
             });
         }
     }

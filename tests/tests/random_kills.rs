@@ -74,9 +74,7 @@ impl World {
         let mut traces = Vec::new();
         for number in 0..5 + draw.below(4) {
             let name = format!("call-{number}");
-            let send = |receiver: &Receiver| {
-                json!({ "tool": "http_send", "input": { "method": "POST", "url": receiver.url("/"), "body": name } })
-            };
+            let send = |receiver: &Receiver| json!({ "tool": "http_send", "input": { "method": "POST", "url": receiver.url("/"), "body": name } });
             let append = |tool: &str| json!({ "tool": tool, "input": { "path": "appends", "line": name } });
             let (call, trace) = match draw.below(7) {
                 0 => (json!({ "tool": "read_file", "input": { "path": "a.txt" } }), Trace::Nothing),
@@ -138,9 +136,11 @@ impl World {
     fn asked_about(&self, wait: &Wait) -> &Trace {
         let named = |trace: &&Trace| match trace {
             Trace::Nothing => false,
-            Trace::File(name) | Trace::Line(name) | Trace::Tick(name) | Trace::Post(name) | Trace::Keyed(name) => {
-                wait.question.contains(&**name)
-            }
+            Trace::File(name)
+            | Trace::Line(name)
+            | Trace::Tick(name)
+            | Trace::Post(name)
+            | Trace::Keyed(name) => wait.question.contains(&**name),
         };
         self.traces.iter().find(named).unwrap_or_else(|| panic!("nothing is named in {wait:?}"))
     }

@@ -1,6 +1,7 @@
 //! One attempt of a plugin's call, or the question about one.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -49,6 +50,8 @@ pub(super) struct Execution<'h> {
     grants: Grants,
     clock_ms: u64,
     timeout: Duration,
+    /// Held by every process that it starts. A pure call starts none.
+    lock: Option<PathBuf>,
     observer: Arc<StepObserver>,
 }
 
@@ -83,6 +86,11 @@ impl<'h> Execution<'h> {
             grants: grants(run, step.planned.effect, granted),
             clock_ms,
             timeout,
+            lock: host
+                .beside
+                .as_ref()
+                .filter(|_| step.planned.effect.is_effectful())
+                .map(|beside| beside.call_lock(run.id, step.seq, attempt)),
             observer: Arc::new(observer),
             step: step.clone(),
         }
@@ -131,7 +139,7 @@ impl<'h> Execution<'h> {
             limits: &self.limits,
             observer,
             cancel: self.cancel,
-            lock: None,
+            lock: self.lock.as_deref(),
         }
     }
 }
