@@ -150,7 +150,7 @@ pub struct WaitId {
 impl fmt::Display for WaitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.run.short(), self.seq)?;
-        if self.revision != 1 { write!(f, ".{}", self.revision) } else { Ok(()) }
+        if self.revision == 1 { Ok(()) } else { write!(f, ".{}", self.revision) }
     }
 }
 

@@ -11,28 +11,32 @@
 
 use std::env;
 use std::fs;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use deed::journal::Entropy;
 use deed::sources::SeededEntropy;
 use deed_tests::guests::PROBES;
 use deed_tests::receiver::Receiver;
-use deed_tests::{Ending, Envelope, Sandbox, Wait, sweep};
-use serde_json::{Value, json};
+use deed_tests::{Ending, Envelope, RunRow, Sandbox, Wait, sweep};
+use serde_json::json;
 
 /// Runs, each with its own journal, workspace and receivers.
 const RUNS: usize = 50;
 
-/// Kills in all; each run gets its share.
+/// Kills in all, at least: runs are added until there are so many.
 const KILLS: usize = 500;
+
+/// Kills of one run. From then on it is left alone, so that it ends.
+const KILLS_A_RUN: usize = 25;
+
+/// Runs in all, at most: four times what so many kills took when this was written.
+const MAX_RUNS: usize = 200;
 
 /// Processes that one run may take: a kill that comes early leaves everything to the next one.
 const MAX_PROCESSES: usize = 400;
 
-/// Writes of a process from its start to the end of a run of eight calls, or a little more: a kill beyond the end kills
-/// nothing.
-const WRITES: usize = 120;
+/// Writes of a process after which it is killed, at most. It takes some 25 to begin a run, and 10 for a call.
+const WRITES: usize = 50;
 
 struct Draw(SeededEntropy);
 
@@ -155,21 +159,24 @@ impl World {
         self.sandbox.answer(&wait.wait, option)
     }
 
-    /// Run it to its end, killed `kills` times on the way if it lasts that long. Returns the kills, and the run.
-    fn run(&self, draw: &Draw, kills: usize) -> Result<(usize, String), String> {
+    /// Run it to its end, killed on the way. Returns the kills, and the run.
+    fn run(&self, draw: &Draw) -> Result<(usize, String), String> {
         let mut killed = 0;
-        for number in 0..MAX_PROCESSES {
+        for _ in 0..MAX_PROCESSES {
+            let begun = self.begun()?;
+            if let Some((run, true)) = begun {
+                return Ok((killed, run));
+            }
             // Before the run is recorded there is nothing to resume.
-            let begun = number > 0 && self.sandbox.journal().exists() && !self.runs()?.is_empty();
-            let deed = if begun { self.sandbox.resume(None) } else { self.sandbox.run(None) };
-            let outcome = if killed < kills {
+            let deed = if begun.is_some() { self.sandbox.resume(None) } else { self.sandbox.run(None) };
+            let outcome = if killed < KILLS_A_RUN {
                 deed.start().kill_after_writes(1 + draw.below(WRITES) as u64)
             } else {
                 deed.run()
             };
             match outcome.ending {
                 Ending::KILLED => killed += 1,
-                Ending::Exit(0) => return Ok((killed, outcome.try_json::<Envelope>()?.run)),
+                Ending::Exit(0) => {}
                 Ending::Exit(4) => {
                     for wait in outcome.try_json::<Envelope>()?.waits {
                         self.answer(&wait)?;
@@ -181,8 +188,14 @@ impl World {
         Err(format!("the run has not ended after {MAX_PROCESSES} processes"))
     }
 
-    fn runs(&self) -> Result<Vec<Value>, String> {
-        self.sandbox.deed(["runs"]).run().try_json()
+    /// The run, once it is recorded, and whether it has ended.
+    fn begun(&self) -> Result<Option<(String, bool)>, String> {
+        if !self.sandbox.journal().exists() {
+            return Ok(None);
+        }
+        let runs: Vec<RunRow> = self.sandbox.deed(["runs"]).run().try_json()?;
+        let ended = |status: &str| !["queued", "running", "waiting"].contains(&status);
+        Ok(runs.into_iter().next().map(|row| (row.run, ended(&row.status))))
     }
 
     /// Each effect that the journal says happened is there once, and nothing else is.
@@ -216,20 +229,26 @@ impl World {
 fn five_hundred_random_kills_leave_each_effect_once() {
     let seed = env::var("DEED_SEED").ok().map_or(7, |seed| seed.parse().unwrap());
     println!("play it again: DEED_SEED={seed} cargo test --workspace --test random_kills -- --nocapture");
-    let (killed, asked) = (AtomicUsize::new(0), Mutex::new(0));
-    let runs: Vec<u64> = (0..RUNS as u64).collect();
-    let results = sweep(&runs, |number| {
-        let draw = Draw(SeededEntropy::new(seed, *number));
-        let world = World::new(&draw);
-        let fault = |fault: String| format!("run {number} of seed {seed}: {fault}");
-        let (kills, run) = world.run(&draw, KILLS / RUNS).map_err(fault)?;
-        killed.fetch_add(kills, Ordering::Relaxed);
-        *asked.lock().unwrap() += world.sandbox.steps(&run).len();
-        world.agrees(&run).map_err(fault)
-    });
-    let faults: Vec<_> = results.into_iter().filter_map(Result::err).collect();
+    let (killed, steps) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let mut runs = 0;
+    let mut faults = Vec::new();
+    while runs < RUNS || (killed.load(Ordering::Relaxed) < KILLS && runs < MAX_RUNS) {
+        let more = if runs == 0 { RUNS } else { RUNS / 5 };
+        let numbers: Vec<u64> = (runs as u64..(runs + more) as u64).collect();
+        runs += numbers.len();
+        let results = sweep(&numbers, |number| {
+            let draw = Draw(SeededEntropy::new(seed, *number));
+            let world = World::new(&draw);
+            let fault = |fault: String| format!("run {number} of seed {seed}: {fault}");
+            let (kills, run) = world.run(&draw).map_err(fault)?;
+            killed.fetch_add(kills, Ordering::Relaxed);
+            steps.fetch_add(world.sandbox.steps(&run).len(), Ordering::Relaxed);
+            world.agrees(&run).map_err(fault)
+        });
+        faults.extend(results.into_iter().filter_map(Result::err));
+    }
     let killed = killed.into_inner();
-    println!("{killed} kills in {RUNS} runs of {} steps", asked.into_inner().unwrap());
+    println!("{killed} kills in {runs} runs of {} steps", steps.into_inner());
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     assert!(killed >= KILLS, "{killed} kills of {KILLS}");
 }
