@@ -39,8 +39,8 @@ impl Held {
         let command = format!("echo started > '{started_path}'; read word < '{go_path}'; echo \"$word\"");
         let input = json!({ "command": command }).to_string();
         let workspace = sandbox.workspace();
-        let call = sandbox.deed_on(journal, ["call", "shell", &input, "--workspace"]).args([&workspace]);
-        let process = call.start();
+        let call = sandbox.deed_on(journal, ["call", "shell", &input]);
+        let process = call.args(["--workspace".as_ref(), workspace.as_os_str()]).start();
         // The command says when it runs; from then on its process holds the journal until it is told to go on.
         let listening = started.try_clone().expect("a handle can be copied");
         let (tell, told) = mpsc::channel();
