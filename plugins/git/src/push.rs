@@ -51,13 +51,12 @@ impl GitPush {
     fn push(&self, call: &Call) -> Result<Output> {
         // A later attempt pushes what the first one did, whatever was committed since.
         let earlier: Option<Receipt> = call.receipt()?;
-        let receipt = match &earlier {
-            Some(earlier) => Receipt { before: at(&earlier.url, &earlier.to)?, ..earlier.clone() },
-            None => {
-                let branch = remote::local_branch(self.branch.as_deref())?;
-                let (url, to) = (remote::url(&self.remote)?, self.to.clone().unwrap_or(branch.name));
-                Receipt { before: at(&url, &to)?, commit: branch.id, url, to }
-            }
+        let receipt = if let Some(earlier) = &earlier {
+            Receipt { before: at(&earlier.url, &earlier.to)?, ..earlier.clone() }
+        } else {
+            let branch = remote::local_branch(self.branch.as_deref())?;
+            let (url, to) = (remote::url(&self.remote)?, self.to.clone().unwrap_or(branch.name));
+            Receipt { before: at(&url, &to)?, commit: branch.id, url, to }
         };
         if receipt.before.as_ref() == Some(&receipt.commit) {
             return Ok(match &earlier {
@@ -89,7 +88,9 @@ impl Probe for GitPush {
         let Some(receipt) = call.receipt::<Receipt>()? else { return Ok(Verdict::NotLanded) };
         let now = match at(&receipt.url, &receipt.to) {
             Ok(now) => now,
-            Err(error) => return Ok(Verdict::Undecidable(format!("failed to ask the remote: {}", error.message))),
+            Err(error) => {
+                return Ok(Verdict::Undecidable(format!("failed to ask the remote: {}", error.message)));
+            }
         };
         let newer = match &now {
             Some(now) if *now != receipt.commit && Some(now) != receipt.before.as_ref() => {
