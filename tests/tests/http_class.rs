@@ -145,7 +145,7 @@ fn a_probe_looks_and_sends_nothing() {
     assert_eq!(probe(false), Ok(Verdict::Undecidable("status 200".to_owned())));
     let failure = failure(probe(true).unwrap_err());
     assert!(
-        failure.refusals[0].to_string().contains("`post_twice`, asked by its probe, only looks"),
+        failure.refusals[0].to_string().contains("`post_twice`, asked by its probe, may change nothing"),
         "{failure:?}"
     );
     assert_eq!((receiver.received().len(), receiver.effects().len()), (1, 0));

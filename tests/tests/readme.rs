@@ -106,7 +106,7 @@ fn the_first_plugin_has_ten_lines_builds_and_greets() {
 
 #[test]
 fn the_policy_and_the_grants_do_what_is_said_of_them() {
-    let [_, file] = blocks("toml").try_into().unwrap();
+    let [_, file, _] = blocks("toml").try_into().unwrap();
     let sandbox = Sandbox::bare();
     fs::write(sandbox.workspace().join("deed.toml"), file).unwrap();
     let section = section("Policy and grants");
@@ -124,6 +124,22 @@ fn the_policy_and_the_grants_do_what_is_said_of_them() {
     }
     let _ = call("shell", json!({ "command": "make check" })).expect_code(0);
     let _ = call("shell", json!({ "command": "make clean" })).expect_code(4);
+}
+
+#[test]
+fn the_file_about_servers_grants_those_and_refuses_another_one() {
+    let [_, _, file] = blocks("toml").try_into().unwrap();
+    let sandbox = Sandbox::bare();
+    sandbox.set_operator(file);
+    let section = section("Reaching servers");
+    let typed: Vec<_> =
+        section.lines().filter_map(|line| line.strip_prefix("$ deed call http_get ")).collect();
+    let [input] = typed.try_into().unwrap();
+    let input = serde_json::from_str(input.trim_matches('\'')).unwrap();
+    let call = sandbox.call("http_get", &input).args(["--format", "text"]).env("EXAMPLE_TOKEN", "secret");
+    let refused = call.run().expect_code(1);
+    let (_, told) = refused.stderr.split_once("error: ").unwrap();
+    assert!(bare(section).contains(&bare(told)), "{refused}");
 }
 
 #[test]
