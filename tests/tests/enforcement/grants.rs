@@ -7,7 +7,8 @@ use super::system::{batch, call, calls_of, message, results, sandbox, show};
 
 /// The grant that a refusal says would allow the call.
 fn offered(message: &str) -> Option<Value> {
-    let (_, rest) = message.split_once("this line, first under `grants`, would allow it: ")?;
+    // The last time: before that the tool may have quoted it.
+    let (_, rest) = message.rsplit_once("this line, first under `grants`, would allow it: ")?;
     Some(serde_json::from_str(rest.lines().next().unwrap()).unwrap())
 }
 
