@@ -74,6 +74,11 @@ fn a_refusal_names_tool_class_and_the_grant_that_allows_it() {
         pasted.as_array_mut().unwrap().insert(0, line);
         assert_eq!(try_with(&made, &pasted, 0).status, "completed", "{message}");
     }
+    // What is pushed is read first, whatever remotes are granted.
+    let push = call("git_push", &json!({ "remote": "/nowhere" }));
+    let grants = json!([{ "tool": "git_push", "remotes": ["/nowhere"], "files": "none" }]);
+    let told = message(&try_with(&push, &grants, 3), "denied");
+    assert_eq!(offered(&told), Some(json!({ "tool": "git_push", "files": "read" })), "{told}");
     // A commit that finds nothing to commit was allowed to look.
     let grants = json!([{ "tool": "git_commit", "files": "read" }]);
     let message = message(&try_with(&commit(), &grants, 3), "denied");

@@ -133,7 +133,9 @@ impl GitCtxView<'_> {
         }
     }
 
+    /// What is pushed is read first, and so is the name of a remote.
     fn open_for_remote(&self) -> Result<Repository, Error> {
+        self.0.gate.admit(Action::Read(".git")).map_err(Error::Denied)?;
         Ok(self.open()?)
     }
 
