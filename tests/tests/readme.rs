@@ -4,6 +4,7 @@
 
 use std::{fs, path::Path, sync::LazyLock};
 
+use deed::operator::OperatorFile;
 use deed_tests::{CallReply, Envelope, Sandbox, Wait, guests, never_asked, project_root};
 use serde_json::{Value, json};
 
@@ -110,10 +111,16 @@ fn the_first_plugin_has_ten_lines_builds_and_greets() {
 
 #[test]
 fn the_policy_and_the_grants_do_what_is_said_of_them() {
-    let [file] = blocks_of(section("Policy and grants"), "toml").try_into().unwrap();
     let sandbox = Sandbox::bare();
-    fs::write(sandbox.workspace().join("deed.toml"), file).unwrap();
+    let path = sandbox.workspace().join("deed.toml");
+    // Every file that is shown reads; the first of this section is tried.
+    for file in blocks("toml").into_iter().filter(|block| !block.starts_with("[package]")) {
+        fs::write(&path, file).unwrap();
+        OperatorFile::read(&path).unwrap();
+    }
     let section = section("Policy and grants");
+    let [file] = blocks_of(section, "toml").try_into().unwrap();
+    fs::write(&path, file).unwrap();
     let shown = section.split_whitespace().collect::<Vec<_>>().join(" ");
     let call = |tool: &str, input: Value| sandbox.call(tool, &input).args(["--format", "text"]).run();
     let typed: Vec<_> = section.lines().filter_map(|line| line.strip_prefix("$ deed call ")).collect();

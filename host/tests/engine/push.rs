@@ -211,7 +211,7 @@ fn a_remote_that_is_not_granted_is_refused_with_the_line_that_would_allow_it() {
         message,
         format!(
             "failed to push to `origin`: git: to list `{url}` was refused: `git_push`, called as `non-idempotent`, is not \
-             granted this remote; this line, first under `grants`, would allow it: {{\"remotes\":[\"{url}\"],\"tool\":\"git_push\"}}"
+             granted this remote; this line, first under `grants`, would allow it: {{\"remotes\":[\"origin\",\"{url}\"],\"tool\":\"git_push\"}}"
         )
     );
     let mut call = Call::new("git", "git_push", json!({}), &workspace);
