@@ -272,6 +272,9 @@ fn b30_a_push_that_lands_after_the_host_has_died_is_made_once() {
     // Two lines: a second push, were there one, must not hang here but be counted.
     ends.write_all(b"go\ngo\n").unwrap();
     let done: Envelope = resumed.wait().expect_code(0).json();
+    // Recovery waits for what the first attempt left running here.
+    let step = pushing.push_step(&done.run);
+    assert_eq!((step.attempt, step.settled_by.as_deref()), (1, Some("probe")));
     pushing.is_done(&done);
 }
 
