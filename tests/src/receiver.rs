@@ -323,7 +323,7 @@ impl Shared {
     fn serve(&self, connection: &TcpStream) {
         connection.set_read_timeout(Some(PATIENCE)).ok();
         let Ok(Some(request)) = read_request(connection) else { return };
-        match self.react(request.clone()) {
+        match self.react(&request) {
             Reaction::Answer(answer) => {
                 write_answer(connection, &request, &answer).ok();
             }
@@ -338,7 +338,7 @@ impl Shared {
 
     /// Record the request and its effect, and decide what becomes of it: one at a time, so that two with one key are told
     /// apart.
-    fn react(&self, request: Received) -> Reaction {
+    fn react(&self, request: &Received) -> Reaction {
         let mut state = lock(&self.state);
         let number = state.received.len();
         if number >= MAX_REQUESTS {
@@ -353,7 +353,7 @@ impl Shared {
         }
         let reaction = match known {
             Some(reaction @ (Reaction::Answer(_) | Reaction::AnswerBehind(..))) => reaction,
-            _ => (self.script)(&request, number),
+            _ => (self.script)(request, number),
         };
         if let Some(key) = key.filter(|_| !request.is_safe()) {
             state.answers.insert(key, reaction.clone());
@@ -396,12 +396,12 @@ fn read_request(connection: &TcpStream) -> io::Result<Option<Received>> {
 }
 
 fn write_answer(mut connection: &TcpStream, request: &Received, answer: &Answer) -> io::Result<()> {
-    let mut head = format!("HTTP/1.1 {} Answer\r\nconnection: close\r\n", answer.status);
-    head.push_str(&format!("content-length: {}\r\n", answer.body.len()));
-    for (name, value) in &answer.headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    head.push_str("\r\n");
+    let headers: String = answer.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let head = format!(
+        "HTTP/1.1 {} Answer\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n",
+        answer.status,
+        answer.body.len()
+    );
     connection.write_all(head.as_bytes())?;
     if request.method != "HEAD" {
         let sent = answer.breaks_after.unwrap_or(answer.body.len()).min(answer.body.len());

@@ -131,7 +131,7 @@ impl Outcome {
         match (&self.broken, self.cut_bytes) {
             (Some(why), _) => text.push_str(&format!("[incomplete: {why}]\n")),
             (None, Some(bytes)) => {
-                text.push_str(&format!("[cut: {bytes} more bytes; `max_bytes` reads more]\n"))
+                text.push_str(&format!("[cut: {bytes} more bytes; `max_bytes` reads more]\n"));
             }
             (None, None) if self.cut => text.push_str("[cut: there is more; `max_bytes` reads more]\n"),
             (None, None) => {}
