@@ -23,11 +23,12 @@
 //! ```
 //! use std::sync::Arc;
 //!
+//! use deed::beside::Beside;
 //! use deed::boundary::Unarmed;
 //! use deed::engine::{CancelToken, Engine, EngineConfig, Limits};
 //! use deed::journal::{BootId, Idle, Journal, Options, RunStatus};
 //! use deed::mission::{Call, Network};
-//! use deed::runner::{CallOptions, Host, Runner};
+//! use deed::runner::{CallOptions, Host, OnUnknown, Runner};
 //! use deed::sources::{SystemClock, SystemEntropy};
 //! use deed::standard::standard_plugins;
 //! use deed::toolbox::{PluginSource, Toolbox};
@@ -54,6 +55,10 @@
 //!     entropy: Arc::new(SystemEntropy),
 //!     boundaries: Arc::new(Unarmed),
 //!     watcher: Arc::new(Unwatched),
+//!     config_dir: None,
+//!     beside: Some(Beside::new(&dir.path().join("journal.redb"))),
+//!     locks_dir: Some(dir.path().join("workspaces")),
+//!     on_unknown: OnUnknown::Ask,
 //!     owner: Arc::new(Absent),
 //!     limits: Limits::default(),
 //!     cancel: CancelToken::new(),

@@ -68,8 +68,11 @@ impl Rule {
     }
 }
 
-/// `text` as a path without `.`, `..` and doubled slashes; what leads out of its root stays there.
+/// `text`, as a path or a URL, without `.`, `..` and doubled slashes; what leads out of its root stays there.
 fn resolved(text: &str) -> String {
+    if let Some((scheme, rest)) = text.split_once("://") {
+        return format!("{scheme}://{}", resolved(rest));
+    }
     let mut parts = Vec::new();
     for part in text.split('/') {
         match part {
@@ -173,8 +176,8 @@ mod tests {
         }
     }
 
-    fn decide(snapshot: &Snapshot, tool: &str, args: Value) -> Decision {
-        snapshot.decide(tool, &args).map_or(Decision::Allow, |found| found.rule.decision)
+    fn decide(snapshot: &Snapshot, tool: &str, args: &Value) -> Decision {
+        snapshot.decide(tool, args).map_or(Decision::Allow, |found| found.rule.decision)
     }
 
     #[test]
@@ -184,10 +187,10 @@ mod tests {
             { "tool": "shell", "decision": "ask" },
             { "tool": "*", "args": { "path": "secret" }, "decision": "deny" },
         ]));
-        assert_eq!(decide(&snapshot, "shell", json!({ "command": "make" })), Decision::Allow);
-        assert_eq!(decide(&snapshot, "shell", json!({ "command": "make clean" })), Decision::Ask);
-        assert_eq!(decide(&snapshot, "read_file", json!({ "path": "secret" })), Decision::Deny);
-        assert_eq!(decide(&snapshot, "read_file", json!({ "path": "open" })), Decision::Allow);
+        assert_eq!(decide(&snapshot, "shell", &json!({ "command": "make" })), Decision::Allow);
+        assert_eq!(decide(&snapshot, "shell", &json!({ "command": "make clean" })), Decision::Ask);
+        assert_eq!(decide(&snapshot, "read_file", &json!({ "path": "secret" })), Decision::Deny);
+        assert_eq!(decide(&snapshot, "read_file", &json!({ "path": "open" })), Decision::Allow);
     }
 
     #[test]
@@ -197,14 +200,26 @@ mod tests {
             { "tool": "write_file", "glob": { "path": "src/**" }, "decision": "allow" },
             { "tool": "write_file", "decision": "ask" },
         ]));
-        let write = |path| decide(&snapshot, "write_file", json!({ "path": path }));
+        let write = |path| decide(&snapshot, "write_file", &json!({ "path": path }));
         assert_eq!(write("src/a/b.rs"), Decision::Allow);
         assert_eq!(write("./src/a.rs"), Decision::Ask, "an allow is not stretched");
         assert_eq!(write("src/../Makefile"), Decision::Ask);
         assert_eq!(write("private/key"), Decision::Deny);
         assert_eq!(write("src/../private/key"), Decision::Deny);
         assert_eq!(write("/private//key"), Decision::Deny);
-        assert_eq!(decide(&snapshot, "write_file", json!({})), Decision::Ask);
+        assert_eq!(decide(&snapshot, "write_file", &json!({})), Decision::Ask);
+    }
+
+    #[test]
+    fn a_pattern_fits_urls_too() {
+        let snapshot = snapshot(json!([
+            { "tool": "http_get", "glob": { "url": "https://a.test/public/**" }, "decision": "allow" },
+            { "tool": "http_get", "decision": "ask" },
+        ]));
+        let get = |url| decide(&snapshot, "http_get", &json!({ "url": url }));
+        assert_eq!(get("https://a.test/public/x"), Decision::Allow);
+        assert_eq!(get("https://a.test/public/../private"), Decision::Ask);
+        assert_eq!(get("http://a.test/public/x"), Decision::Ask);
     }
 
     #[test]

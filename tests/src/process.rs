@@ -136,6 +136,25 @@ impl Running {
         self.child.id()
     }
 
+    /// What it has said so far, besides its results.
+    pub fn said(&self) -> String {
+        fs::read_to_string(&self.stderr).unwrap_or_default()
+    }
+
+    /// Wait until it has said `words`. Panics when it ends without, or hangs.
+    #[track_caller]
+    pub fn until_said(&mut self, words: &str) {
+        let begun = std::time::Instant::now();
+        while !self.said().contains(words) {
+            assert!(
+                self.is_running() && begun.elapsed() < PATIENCE,
+                "it did not say `{words}`: {}",
+                self.said()
+            );
+            std::thread::yield_now();
+        }
+    }
+
     /// Send it SIGKILL once it has made so many writes, unless it has ended before, and wait for its end.
     pub fn kill_after_writes(mut self, writes: u64) -> Outcome {
         let counts = format!("/proc/{}/io", self.pid());

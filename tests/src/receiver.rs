@@ -396,13 +396,14 @@ fn read_request(connection: &TcpStream) -> io::Result<Option<Received>> {
 }
 
 fn write_answer(mut connection: &TcpStream, request: &Received, answer: &Answer) -> io::Result<()> {
-    let headers: String = answer.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    let head = format!(
-        "HTTP/1.1 {} Answer\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n",
-        answer.status,
-        answer.body.len()
-    );
-    connection.write_all(head.as_bytes())?;
+    let (status, length) = (answer.status, answer.body.len());
+    let mut head =
+        format!("HTTP/1.1 {status} Answer\r\nconnection: close\r\ncontent-length: {length}\r\n").into_bytes();
+    for (name, value) in &answer.headers {
+        write!(head, "{name}: {value}\r\n")?;
+    }
+    head.extend_from_slice(b"\r\n");
+    connection.write_all(&head)?;
     if request.method != "HEAD" {
         let sent = answer.breaks_after.unwrap_or(answer.body.len()).min(answer.body.len());
         connection.write_all(&answer.body[..sent])?;

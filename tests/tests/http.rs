@@ -121,9 +121,9 @@ fn the_users_own_file_grants_it_too() {
     let (text, outcome) = completed(&sandbox, "http_get", &json!({ "url": receiver.url("/a?b=%20c") }));
     assert_eq!(text, "status 200\ncontent-type: text/plain; charset=utf-8\n\nGET /a?b=%20c\n");
     assert_eq!((outcome["status"].as_u64(), outcome["cut"].as_bool()), (Some(200), Some(false)));
-    let received = &receiver.received()[0];
-    assert_eq!(received.header("host"), Some(&receiver.origin()["http://".len()..]));
-    assert_eq!(received.header("idempotency-key"), None, "a request that changes nothing has none");
+    let came = &receiver.received()[0];
+    assert_eq!(came.header("host"), Some(&receiver.origin()["http://".len()..]));
+    assert_eq!(came.header("idempotency-key"), None, "a request that changes nothing has none");
 }
 
 #[test]
@@ -185,10 +185,10 @@ fn what_is_sent_arrives_as_it_was_given() {
         input["method"] = json!(method);
         input["url"] = json!(receiver.url("/x"));
         completed(&sandbox, "http_send", &input);
-        let received = receiver.received().pop().unwrap();
-        assert_eq!((received.method.as_str(), received.text().as_str()), (method, body));
-        assert_eq!(received.header("content-type"), media_type);
-        assert_eq!(received.header("idempotency-key").map(str::len), Some(32), "{received:?}");
+        let came = receiver.received().pop().unwrap();
+        assert_eq!((came.method.as_str(), came.text().as_str()), (method, body));
+        assert_eq!(came.header("content-type"), media_type);
+        assert_eq!(came.header("idempotency-key").map(str::len), Some(32), "{came:?}");
     }
     // More than a command line takes.
     let mut large = post(&receiver.url("/"));
@@ -354,9 +354,9 @@ fn a_credential_reaches_its_server_and_nobody_else_sees_it() {
     assert!(
         outcome.stderr.contains("warning: the credential `gone`") && outcome.stderr.contains("`NOT_SET`")
     );
-    let received = receiver.received();
-    assert_eq!(received[0].header("authorization"), Some(&*format!("Bearer {SECRET}")));
-    assert_eq!(received[0].header("deed-credential"), None);
+    let came = receiver.received();
+    assert_eq!(came[0].header("authorization"), Some(&*format!("Bearer {SECRET}")));
+    assert_eq!(came[0].header("deed-credential"), None);
     let reply: CallReply = outcome.json();
     let masked = format!("Bearer {}", "*".repeat(SECRET.len()));
     assert_eq!(reply.text().matches(&masked).count(), 2, "{}", reply.text());
@@ -469,10 +469,10 @@ fn a_server_that_honours_the_key_gets_it_again_and_does_it_once() {
     let done: Envelope = sandbox.resume(None).run().expect_code(0).json();
     let step = first_step(&sandbox, &done.run);
     assert_eq!((step.effect.as_deref(), step.attempt), (Some("idempotent"), 2));
-    let received = receiver.received();
-    assert_eq!((received.len(), receiver.effects().len()), (2, 1));
-    let key = received[0].header("idempotency-key").unwrap();
-    assert_eq!((received[1].header("idempotency-key"), key.len()), (Some(key), 32));
+    let came = receiver.received();
+    assert_eq!((came.len(), receiver.effects().len()), (2, 1));
+    let key = came[0].header("idempotency-key").unwrap();
+    assert_eq!((came[1].header("idempotency-key"), key.len()), (Some(key), 32));
     assert!(results(&sandbox, &done.run)[0].ends_with("\nmade of a letter\n"));
 }
 

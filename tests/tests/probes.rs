@@ -285,7 +285,7 @@ fn b36_no_answer_is_lost_and_none_asked_for_twice() {
     }
     let wait = waiting(&sandbox);
     assert_eq!(verdicts(&sandbox, &wait.run), ["undecidable"]);
-    assert_eq!(sandbox.waits(), [wait.clone()]);
+    assert_eq!(sandbox.waits(), std::slice::from_ref(&wait));
 
     // The answer is durable. Killed before it is acted upon: it is not asked for again.
     sandbox.answer(&wait.wait, "did-not-happen").unwrap();

@@ -7,7 +7,6 @@
 //! last write is the kernel's to decide.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![expect(clippy::print_stdout, reason = "the seed and the number of kills are worth knowing")]
 
 use std::env;
 use std::fs;
@@ -16,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use deed::journal::Entropy;
 use deed::sources::SeededEntropy;
 use deed_tests::guests::PROBES;
-use deed_tests::receiver::Receiver;
+use deed_tests::receiver::{Received, Receiver};
 use deed_tests::{Ending, Envelope, RunRow, Sandbox, Wait, sweep};
 use serde_json::json;
 
@@ -124,7 +123,7 @@ impl World {
         let bodies = |receiver: &Receiver| {
             // What a killed process had handed to the kernel still arrives.
             receiver.quiet();
-            receiver.effects().iter().map(|request| request.text()).collect()
+            receiver.effects().iter().map(Received::text).collect()
         };
         match trace {
             Trace::Nothing => 1,

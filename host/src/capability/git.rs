@@ -21,11 +21,11 @@ use git2::ErrorCode;
 use wasmtime::component::{HasData, Linker};
 
 use self::bindings::deed::git::repository::{self, CommitInfo, Committed, DiffSide, Error, Summary};
-use self::leftover::Earlier;
 use super::process::Hold;
 use super::{Action, Gate};
 use crate::engine::request::{CallObserver, CancelToken, LogLevel, NoObserver};
 
+pub(crate) use leftover::Earlier;
 pub(crate) use open::{NotUsable, check_reference, open};
 pub use transport::GitEnvironment;
 

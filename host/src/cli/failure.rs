@@ -84,6 +84,7 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
             CreateError::Commit(commit) => of_commit(commit),
             CreateError::WorkspaceTaken { .. } | CreateError::InDoubt { .. } => Some(Exit::Failed),
             CreateError::Workspace { .. }
+            | CreateError::Operator(_)
             | CreateError::UnknownPlugin(_)
             | CreateError::Call { .. }
             | CreateError::TooLarge { .. }

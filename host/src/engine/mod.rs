@@ -123,6 +123,11 @@ impl Engine {
         })
     }
 
+    /// When this engine was set up.
+    pub fn started(&self) -> SystemTime {
+        self.started
+    }
+
     /// Why compiled components are not kept as configured, if so. They are compiled again at the next start then.
     pub fn cache_warning(&self) -> Option<String> {
         self.cache_warning.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -64,7 +64,10 @@ const OFFERED: &[(&str, &[&str], (u64, u64))] = &[
 
 /// The interfaces that only effectful tools may use, and what pure ones do not do.
 const EFFECTFUL_IMPORTS: [(&str, &str); 2] =
-    [("deed:process/exec", "run no commands"), ("wasi:http/outgoing-handler", "reach no network")];
+    [(PROCESS_IMPORT, "run no commands"), ("wasi:http/outgoing-handler", "reach no network")];
+
+/// What it takes to run commands.
+const PROCESS_IMPORT: &str = "deed:process/exec";
 
 /// Why a component is no plugin.
 #[derive(Debug, thiserror::Error)]
@@ -142,6 +145,7 @@ pub struct Plugin {
 pub(super) struct Bindings {
     pub(super) tools: ToolPre<CallState>,
     pub(super) probing: Option<ToolWithProbePre<CallState>>,
+    runs_commands: bool,
 }
 
 impl Plugin {
@@ -167,6 +171,11 @@ impl Plugin {
     /// The tool of this name.
     pub fn tool(&self, name: &str) -> Option<&ToolDescriptor> {
         self.tools.iter().find(|tool| tool.name == name)
+    }
+
+    /// Whether its tools can run commands: it imports what that takes.
+    pub fn runs_commands(&self) -> bool {
+        self.bindings.runs_commands
     }
 
     /// Whether `tool` can tell after a crash if a call of it landed: it says so, and the component exports the probe.
@@ -233,7 +242,9 @@ pub(super) fn bind(
         None => None,
     };
     let tools = ToolPre::new(instance).map_err(|error| missing(TOOLS_EXPORT, &error))?;
-    Ok(Bindings { tools, probing })
+    let ty = component.component_type();
+    let runs_commands = ty.imports(component.engine()).any(|(import, _)| import.starts_with(PROCESS_IMPORT));
+    Ok(Bindings { tools, probing, runs_commands })
 }
 
 /// Refuse a component whose import none of its tools may use.

@@ -486,9 +486,12 @@ impl Ended {
                 (abort.reason.to_string(), abort.message, effect, abort.refusals)
             }
         };
-        for refusal in refusals {
-            message.push('\n');
-            message.push_str(&refusal.to_string());
+        for refusal in refusals.iter().map(ToString::to_string) {
+            // A tool may have passed on what it was told.
+            if !message.contains(&refusal) {
+                message.push('\n');
+                message.push_str(&refusal);
+            }
         }
         let error = StepError { kind, message, effect };
         if effect == EffectState::Unknown {

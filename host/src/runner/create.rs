@@ -11,6 +11,8 @@ use super::Host;
 use super::turn::{GIT_BRANCH, PREFIX};
 use crate::arguments::{self, CALLS_BYTES};
 use crate::mission::{Batch, Call, Network, Spec};
+use crate::operator::OperatorError;
+use crate::policy::Operator;
 use crate::toolbox::{Toolbox, UnknownPlugin};
 use crate::workspace;
 
@@ -37,6 +39,9 @@ pub enum CreateError {
         /// The run.
         run: RunId,
     },
+    /// A `deed.toml` cannot be used.
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
     /// It names a plugin that is not there.
     #[error(transparent)]
     UnknownPlugin(#[from] UnknownPlugin),
@@ -148,6 +153,7 @@ impl Host {
     pub fn create_run(&self, options: &RunOptions) -> Result<RunId, CreateError> {
         let RunOptions { spec, .. } = options;
         let workspace = options.check(&self.toolbox)?;
+        self.check_operator(&workspace)?;
         let git = workspace::is_git_root(&workspace);
         if git {
             self.refuse_taken(&workspace)?;
@@ -186,6 +192,7 @@ impl Host {
             return Ok(Created { run, joined: true });
         }
         options.check(&self.toolbox)?;
+        self.check_operator(&workspace)?;
         if key.is_none() {
             self.refuse_in_doubt(call, &workspace)?;
         }
@@ -206,6 +213,12 @@ impl Host {
         });
         self.journal.commit(vec![create_op(&run, &spec)], Durability::Durable)?;
         Ok(Created { run: run.id, joined: false })
+    }
+
+    /// A run whose policy cannot be read could not go on, and would hold its workspace.
+    fn check_operator(&self, workspace: &Path) -> Result<(), CreateError> {
+        Operator::read(workspace, self.config_dir.as_deref())?;
+        Ok(())
     }
 
     fn new_run(&self, kind: RunKind, objective: &str, workspace: &Path) -> Run {

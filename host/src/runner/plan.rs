@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{RunError, Runner};
 use crate::arguments::shown_args;
-use crate::engine::ToolDescriptor;
+use crate::engine::{Plugin, ToolDescriptor};
 use crate::grants::HostGrant;
 use crate::host_tools::{self, HostTool};
 use crate::mission::{Call, Network};
@@ -140,7 +140,8 @@ impl Runner<'_> {
             }
         }
         // What a command does on an open network, nobody can promise to be the same twice.
-        if granted.network == Network::Open && class.is_effectful() && traits.open_world {
+        let runs_commands = toolbox.plugin(tool).is_some_and(Plugin::runs_commands);
+        if granted.network == Network::Open && class.is_effectful() && runs_commands {
             class = EffectClass::NonIdempotent;
         }
         class.max(rule.and_then(|found| found.rule.effect).unwrap_or(EffectClass::Pure))

@@ -64,9 +64,10 @@ impl Runner<'_> {
         attempt: u32,
         reason: &str,
     ) -> Result<Reconciled, RunError> {
-        let found = match self.processes_are_gone(index, attempt) {
-            false => Some(Found::of_held()),
-            true => self.probe(index, attempt)?,
+        let found = if self.processes_are_gone(index, attempt) {
+            self.probe(index, attempt)?
+        } else {
+            Some(Found::of_held())
         };
         let probed = |verdict| Probed { attempt, verdict, probed_ms: self.host.clock.now_ms() };
         let flow = match found {

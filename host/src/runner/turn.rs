@@ -1,5 +1,7 @@
 //! Setup and turns: what surrounds the batches of a run.
 
+use std::time::{Duration, SystemTime};
+
 use deed_journal::{EffectClass, MessageBody, Position, Role, RunStatus, StepKind, ToolCall};
 use serde_json::json;
 
@@ -7,6 +9,8 @@ use super::own_step::{OwnStep, OwnValue};
 use super::{Flow, RunError, Runner, recorded_policy};
 use crate::arguments;
 use crate::boundary::Boundary;
+use crate::capability::git::Earlier;
+use crate::engine::LogLevel;
 use crate::mission::{Call, Spec};
 use crate::model::{ModelAnswer, ModelRequest};
 use crate::workspace;
@@ -29,12 +33,16 @@ impl Runner<'_> {
             let branch = format!("deed/{}", self.run.id.short());
             self.own_step(&GIT_BRANCH, |runner| {
                 let Some(directory) = runner.workspace() else { return Ok(json!({ "branch": branch })) };
+                let earlier = runner.earlier_attempts(GIT_BRANCH.seq)?;
                 // Without its branch the run would commit to one that is not its own.
-                workspace::enter_branch(&directory, &branch).map_err(|error| RunError::Branch {
-                    run: runner.run.id,
-                    branch: branch.clone(),
-                    reason: error.to_string(),
+                let removed = workspace::enter_branch(&directory, &branch, earlier).map_err(|error| {
+                    RunError::Branch { run: runner.run.id, branch: branch.clone(), reason: error.to_string() }
                 })?;
+                for lock in removed {
+                    let lock = lock.display();
+                    let line = format!("removed `{lock}`, which an earlier attempt left when it was killed");
+                    runner.host.watcher.log(GIT_BRANCH.seq, LogLevel::Warn, &line);
+                }
                 Ok(json!({ "branch": branch }))
             })?;
             self.reached(GIT_BRANCH.seq, Boundary::AfterCommit)?;
@@ -48,6 +56,16 @@ impl Runner<'_> {
         self.tell(messages);
         self.run.position = Position::Turn { seq };
         Ok(Flow::On)
+    }
+
+    /// When earlier attempts of a step can have left something behind; none when this is the first one.
+    fn earlier_attempts(&self, seq: u64) -> Result<Option<Earlier>, RunError> {
+        let step = self.host.journal.read().step(self.run.id, seq)?;
+        let first_ms = step.as_ref().filter(|step| step.attempt() > 1).and_then(|step| step.attempts.first());
+        Ok(first_ms.map(|first| Earlier {
+            intent: SystemTime::UNIX_EPOCH + Duration::from_millis(first.intent.clock_ms),
+            started: self.host.toolbox.engine().started(),
+        }))
     }
 
     fn system_prefix(&self) -> String {

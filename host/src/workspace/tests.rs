@@ -28,7 +28,7 @@ fn a_branch_is_entered_once_and_again() {
     let repository = repository(place.path());
     assert!(is_git_root(place.path()));
     for _ in 0..2 {
-        enter_branch(place.path(), "deed/1").unwrap();
+        enter_branch(place.path(), "deed/1", None).unwrap();
         assert_eq!(head(&repository), "refs/heads/deed/1");
     }
 }
@@ -42,7 +42,7 @@ fn the_head_of_a_foreign_repository_is_not_moved() {
     let foreign = repository(&other);
     fs::write(workspace.join(".git"), format!("gitdir: {}", foreign.path().display())).unwrap();
     assert!(!is_git_root(&workspace));
-    assert!(matches!(enter_branch(&workspace, "deed/1"), Err(BranchError::NotUsable(_))));
+    assert!(matches!(enter_branch(&workspace, "deed/1", None), Err(BranchError::NotUsable(_))));
     assert_eq!(head(&foreign), "refs/heads/main");
 }
 
@@ -57,7 +57,7 @@ fn no_link_is_written_through() {
         let path = repository.path().join(link);
         let _ = fs::remove_dir_all(&path);
         symlink(&outside, path).unwrap();
-        let error = enter_branch(&workspace, "deed/1").unwrap_err().to_string();
+        let error = enter_branch(&workspace, "deed/1", None).unwrap_err().to_string();
         assert!(error.contains("symbolic link"), "{link}: {error}");
         assert_eq!(outside.read_dir().unwrap().count(), 0, "{link}");
     }

@@ -7,14 +7,15 @@ use std::path::Path;
 
 use crate::support::options;
 use deed_journal::{
-    Answer, Asked, Criterion, Digest, Durability, EffectClass, EffectState, Intent, Journal, MessageBody, Op,
-    Outcome, Planned, Position, Reader, Receipt, RewriteKind, Role, Run, RunId, RunKind, RunStatus,
-    SessionId, SettledBy, StepError, StepEvent, StepKind, StepResult, StepStatus, ToolCall, ToolResult, Turn,
-    Unsettled, Usage, WaitId, WaitKind,
+    Answer, Asked, Criterion, Digest, Durability, EXPIRED, EffectClass, EffectState, Intent, Journal,
+    MessageBody, Op, Outcome, Planned, Position, ProbeVerdict, Probed, Reader, Receipt, RewriteKind, Role,
+    Run, RunId, RunKind, RunStatus, SessionId, SettledBy, StepError, StepEvent, StepKind, StepResult,
+    StepStatus, ToolCall, ToolResult, Turn, Unsettled, Usage, WaitId, WaitKind,
 };
 use serde_json::json;
 
 const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/format-1.redb");
+const FIXTURE_2: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/format-2.redb");
 
 fn open(path: &Path) -> Journal {
     Journal::open(path, options()).unwrap()
@@ -143,8 +144,70 @@ fn write_the_fixture_when_asked() {
     if let Some(path) = std::env::var_os("DEED_WRITE_FIXTURE") {
         let path = Path::new(&path);
         assert!(!path.exists(), "`{}` is there; a released fixture is never written again", path.display());
-        write(&open(path));
+        let journal = open(path);
+        write(&journal);
+        write_2(&journal);
     }
+}
+
+/// What the second format has in addition: a run that waits, with every verdict but one, and an answer by expiry.
+fn write_2(journal: &Journal) {
+    let run = Run::new(id(4), SessionId::from_bytes([14; 16]), [24; 16], "probed", 4000);
+    let step = |event| Op::Step { run: run.id, seq: 1, event };
+    let intent = |attempt| step(StepEvent::Intent(Intent { attempt, clock_ms: 4002, marks: None }));
+    let probed = |attempt, verdict| step(StepEvent::Probed(Probed { attempt, verdict, probed_ms: 4003 }));
+    let planned = Planned::new(
+        StepKind::ToolCall,
+        "git_push",
+        EffectClass::NonIdempotent,
+        json!({ "branch": "b" }),
+        4001,
+    );
+    let wait = WaitId { run: run.id, seq: 1, revision: 0 };
+    let asked = Asked {
+        id: wait,
+        kind: WaitKind::Approval,
+        name: "git_push".into(),
+        question: "May it?".into(),
+        options: vec!["approve".into(), "deny".into()],
+        opened_ms: 4001,
+        expires_ms: Some(4002),
+    };
+    let expired = Answer { option: EXPIRED.into(), text: None, answered_ms: 4002 };
+    let mut ops = vec![
+        Op::CreateRun { run: Box::new(run.clone()), source: json!({ "made": "of that" }) },
+        step(StepEvent::Planned(planned)),
+        Op::Ask(asked),
+        Op::Answer { id: wait, answer: expired },
+    ];
+    for (attempt, verdict) in (1..).zip(verdicts()) {
+        ops.extend([intent(attempt), probed(attempt, verdict)]);
+    }
+    journal.commit(ops, Durability::Durable).unwrap();
+}
+
+fn verdicts() -> [ProbeVerdict; 4] {
+    [
+        ProbeVerdict::NotLanded,
+        ProbeVerdict::Partial { what: "half".into() },
+        ProbeVerdict::Failed { why: "it trapped".into() },
+        ProbeVerdict::Undecidable { why: "who knows".into() },
+    ]
+}
+
+#[test]
+fn the_second_format_opens() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal.redb");
+    std::fs::copy(FIXTURE_2, &path).unwrap();
+    let reader = Reader::open(&path).unwrap();
+    check(&reader);
+    let step = reader.step(id(4), 1).unwrap().unwrap();
+    let found = step.attempts.iter().map(|attempt| attempt.probed.clone().unwrap().verdict);
+    assert_eq!(found.collect::<Vec<_>>(), verdicts());
+    assert_eq!((step.status(), step.attempt()), (StepStatus::Intent, 4));
+    let wait = reader.wait(WaitId { run: id(4), seq: 1, revision: 0 }).unwrap().unwrap();
+    assert_eq!((wait.asked.expires_ms, wait.answer.unwrap().option.as_str()), (Some(4002), EXPIRED));
 }
 
 #[test]

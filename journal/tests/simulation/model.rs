@@ -335,7 +335,8 @@ impl Model {
         if wait.answer.is_none() && expired && answer.option != "expired" {
             return Err(Refusal::Expired);
         }
-        if !wait.asked.options.contains(&answer.option) && !(expired && answer.option == "expired") {
+        let takes = wait.asked.options.contains(&answer.option) || expired && answer.option == "expired";
+        if !takes {
             return Err(Refusal::NoSuchOption);
         }
         match &wait.answer {

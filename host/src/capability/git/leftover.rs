@@ -25,8 +25,16 @@ pub(crate) struct Earlier {
 
 /// The locks that a commit to `branch` takes.
 fn locks(repository: &Repository, branch: &str) -> [PathBuf; 2] {
-    let reference = format!("refs/heads/{branch}.lock");
-    [repository.path().join("index.lock"), repository.commondir().join(reference)]
+    [repository.path().join("index.lock"), reference_lock(repository, branch)]
+}
+
+/// The locks that putting HEAD on `branch` takes.
+fn head_locks(repository: &Repository, branch: &str) -> [PathBuf; 2] {
+    [repository.path().join("HEAD.lock"), reference_lock(repository, branch)]
+}
+
+fn reference_lock(repository: &Repository, branch: &str) -> PathBuf {
+    repository.commondir().join(format!("refs/heads/{branch}.lock"))
 }
 
 /// Whether one of the locks of a commit to `branch` is there.
@@ -35,8 +43,18 @@ pub(super) fn is_locked(repository: &Repository, branch: &str) -> bool {
 }
 
 impl Earlier {
-    /// Remove the locks that an earlier attempt left; says which. A lock that is younger, older, or somebody else's stays.
+    /// Remove the locks that an earlier attempt to commit left; says which. A lock that is younger, older, or somebody
+    /// else's stays.
     pub(super) fn remove_locks(self, repository: &Repository, branch: &str) -> Vec<PathBuf> {
+        self.remove(locks(repository, branch))
+    }
+
+    /// The same for an earlier attempt to put HEAD on `branch`.
+    pub(crate) fn remove_head_locks(self, repository: &Repository, branch: &str) -> Vec<PathBuf> {
+        self.remove(head_locks(repository, branch))
+    }
+
+    fn remove(self, locks: [PathBuf; 2]) -> Vec<PathBuf> {
         let left = |lock: &PathBuf| {
             let Ok(metadata) = fs::symlink_metadata(lock) else { return false };
             let since = self.intent.checked_sub(SLACK).unwrap_or(self.intent);
@@ -44,9 +62,6 @@ impl Earlier {
                 && metadata.uid() == rustix::process::geteuid().as_raw()
                 && metadata.modified().is_ok_and(|made| since <= made && made < self.started)
         };
-        locks(repository, branch)
-            .into_iter()
-            .filter(|lock| left(lock) && fs::remove_file(lock).is_ok())
-            .collect()
+        locks.into_iter().filter(|lock| left(lock) && fs::remove_file(lock).is_ok()).collect()
     }
 }

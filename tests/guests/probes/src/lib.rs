@@ -97,7 +97,7 @@ impl Probe for Append {
                     text => text?,
                 };
                 let landed = text.lines().any(|line| line.starts_with(call.key()));
-                Ok(if landed { Verdict::Landed(appended(&self.line).into()) } else { Verdict::NotLanded })
+                Ok(if landed { Verdict::Landed(appended(&self.line)) } else { Verdict::NotLanded })
             }
             Say::NotLanded => Ok(Verdict::NotLanded),
             Say::Partial => Ok(Verdict::Partial("half of a line is there".into())),
