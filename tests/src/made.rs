@@ -1,18 +1,28 @@
 //! Journals made by the library, without a process of `deed`: large ones, and ones that take long to come by.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, thread, time::Instant};
 
 use deed::sources::SeededEntropy;
 use deed_journal::{
-    Base, Durability, EffectClass, Idle, Journal, MessageBody, Op, Options, Outcome, Planned, Role, Run,
-    RunId, RunStatus, SessionId, SettledBy, StepEvent, StepKind, StepResult,
+    Base, Durability, EffectClass, Idle, Journal, MessageBody, Op, OpenError, Options, Outcome, Planned,
+    Role, Run, RunId, RunStatus, SessionId, SettledBy, StepEvent, StepKind, StepResult,
 };
 use serde_json::{Value, json};
 
+use crate::process::PATIENCE;
+
 /// Own the journal at `path`. It syncs when it is told to and when it is closed, not when time has passed.
 pub fn open_journal(path: &Path) -> Journal {
-    let options = Options { entropy: Arc::new(SeededEntropy::new(1, 0)), boot: None, idle: Idle::Never };
-    Journal::open(path, options).unwrap_or_else(|error| panic!("failed to open a journal: {error}"))
+    let begun = Instant::now();
+    loop {
+        let options = Options { entropy: Arc::new(SeededEntropy::new(1, 0)), boot: None, idle: Idle::Never };
+        match Journal::open(path, options) {
+            Ok(journal) => return journal,
+            // A process that another test of this one is just starting holds all that this one held until it is exec'd.
+            Err(OpenError::InUse { .. }) if begun.elapsed() < PATIENCE => thread::yield_now(),
+            Err(error) => panic!("failed to open a journal: {error}"),
+        }
+    }
 }
 
 /// Commit `ops` together. They are durable.

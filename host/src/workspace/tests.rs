@@ -62,3 +62,28 @@ fn no_link_is_written_through() {
         assert_eq!(outside.read_dir().unwrap().count(), 0, "{link}");
     }
 }
+
+#[test]
+fn a_configuration_that_includes_a_file_of_the_workspace_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let repository = repository(place.path());
+    let config = repository.path().join("config");
+    let whole = fs::read_to_string(&config).unwrap();
+    let pipe = place.path().join("pipe");
+    // A pipe that nobody writes to: to open it would wait for ever.
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+        .unwrap();
+    let absolute = pipe.display();
+    for include in [
+        "[include]\n\tpath = ../pipe\n".to_owned(),
+        format!("[include]\n\tpath = {absolute}\n"),
+        "[INCLUDE] path = ../pipe\n".to_owned(),
+        "[includeIf \"gitdir:/\"]\n\tpath = \"../pi\"pe\n".to_owned(),
+    ] {
+        fs::write(&config, format!("{whole}{include}")).unwrap();
+        let error = enter_branch(place.path(), "deed/1", None).unwrap_err().to_string();
+        assert!(error.contains("includes a file of the workspace"), "{include}: {error}");
+    }
+    fs::write(&config, format!("{whole}[include]\n\tpath = ~/.gitconfig-of-mine\n")).unwrap();
+    enter_branch(place.path(), "deed/1", None).unwrap();
+}

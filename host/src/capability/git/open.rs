@@ -62,8 +62,11 @@ pub(crate) fn open(workspace: &Path) -> Result<Repository, NotUsable> {
     let directory = git_directory(&workspace, &dot_git)?;
     check_files(&directory, &READ)?;
     check_files(&workspace, &READ_IN_ROOT)?;
+    check_includes(&workspace, &directory)?;
     if let Ok(common) = read_path(&directory.join("commondir")) {
-        check_files(&directory.join(common), &READ)?;
+        let common = directory.join(common);
+        check_files(&common, &READ)?;
+        check_includes(&workspace, &common)?;
     }
 
     let repository = Repository::open_ext(&workspace, RepositoryOpenFlags::NO_SEARCH, &[] as &[PathBuf])
@@ -132,6 +135,38 @@ fn check_files(directory: &Path, files: &[&str]) -> Result<(), NotUsable> {
         let path = directory.join(file);
         if fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
             return Err(NotUsable(format!("`{}` is no regular file", path.display())));
+        }
+    }
+    Ok(())
+}
+
+/// Refuse a configuration that includes a file of the workspace, which may be a pipe, or include one. Any other is the
+/// user's own. What cannot be told from its words is refused as well.
+fn check_includes(workspace: &Path, directory: &Path) -> Result<(), NotUsable> {
+    for file in ["config", "config.worktree"] {
+        let path = directory.join(file);
+        let Ok(text) = fs::read(&path) else { continue };
+        let mut within = false;
+        for line in String::from_utf8_lossy(&text).lines().map(str::trim) {
+            let refused = || {
+                let path = path.display();
+                Err(NotUsable(format!("`{path}` includes a file of the workspace, or an odd one: `{line}`")))
+            };
+            if line.starts_with('[') {
+                within = line.to_ascii_lowercase().starts_with("[include");
+                if within && !line.ends_with(']') {
+                    return refused();
+                }
+            } else if within && !line.is_empty() && !line.starts_with(['#', ';']) {
+                let value = line.split_once('=').map(|(_, value)| value.trim()).unwrap_or_default();
+                let outside = value.starts_with("~/")
+                    || (value.starts_with('/')
+                        && !Path::new(value).starts_with(workspace)
+                        && !value.contains(".."));
+                if !outside || value.contains(['"', '\\']) {
+                    return refused();
+                }
+            }
         }
     }
     Ok(())
