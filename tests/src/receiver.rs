@@ -4,7 +4,7 @@
 //! takes a request for one that came only when it has read all of it. What it has counted it never takes back, so an
 //! effect that came twice is seen as two.
 //!
-//! It holds at most [`MAX_CONNECTIONS`] connections and [`MAX_REQUESTS`] requests; beyond that it is the test that is
+//! It holds at most `MAX_CONNECTIONS` connections and `MAX_REQUESTS` requests; beyond that it is the test that is
 //! wrong, and it says so.
 
 use std::{
