@@ -87,6 +87,23 @@ impl Beside {
         Ok(())
     }
 
+    /// Drop the locks of every run but these.
+    pub fn forget_other_runs(&self, open: &BTreeSet<RunId>) -> io::Result<()> {
+        let entries = match fs::read_dir(&self.calls) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name();
+            let run = name.to_str().and_then(|name| name.split('-').next()?.parse().ok());
+            if run.is_none_or(|run| !open.contains(&run)) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
     fn component(&self, digest: Digest) -> PathBuf {
         self.components.join(name_of(digest))
     }
@@ -172,7 +189,13 @@ mod tests {
         held.lock().unwrap();
         drop(held);
         assert!(beside.processes_are_gone(run, 3, 1).unwrap());
+        beside.forget_other_runs(&BTreeSet::from([run])).unwrap();
+        assert!(path.exists());
         beside.forget_calls(run, 3, 2);
+        assert!(!path.exists());
+        let path = beside.call_lock(run, 4, 1);
+        File::create(&path).unwrap();
+        beside.forget_other_runs(&BTreeSet::new()).unwrap();
         assert!(!path.exists());
     }
 }

@@ -1,9 +1,12 @@
 //! `deed.toml`: what the operator says for every run. The workspace's file counts first, then the user's.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -13,6 +16,9 @@ use crate::policy::{Operator, Rule, SourcedRule};
 
 /// The name of the file, in a workspace and in the user's configuration directory.
 pub const FILE_NAME: &str = "deed.toml";
+
+/// Bytes of a file. A rule is some 100: this is more than anybody writes by hand.
+const FILE_BYTES: u64 = 1 << 20;
 
 /// The file as it is written.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -115,7 +121,7 @@ pub enum WithinReach {
 impl OperatorFile {
     /// Read one; none where there is no such file.
     pub fn read(path: &Path) -> Result<Option<Self>, OperatorError> {
-        let text = match std::fs::read_to_string(path) {
+        let text = match read_regular(path) {
             Ok(text) => text,
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Ok(None);
@@ -127,6 +133,24 @@ impl OperatorFile {
             reason: error.to_string().trim_end().to_owned(),
         })
     }
+}
+
+/// The text of a regular file of bounded size: a pipe that a command made in its place would be waited for for ever.
+fn read_regular(path: &Path) -> io::Result<String> {
+    let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    let mut text = String::new();
+    if file.take(FILE_BYTES + 1).read_to_string(&mut text)?
+        > usize::try_from(FILE_BYTES).unwrap_or(usize::MAX)
+    {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it is larger than {FILE_BYTES} bytes"),
+        ));
+    }
+    Ok(text)
 }
 
 impl Operator {
@@ -249,6 +273,16 @@ mod tests {
         assert!(matches!(reason(read(Some(&*config))), WithinReach::Inside(_)));
         // The workspace may be the directory of the user's configuration itself: then both are one file.
         assert!(Operator::read(&config, Some(&config)).is_ok());
+    }
+
+    #[test]
+    fn a_pipe_in_its_place_is_refused_and_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE_NAME);
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+        let error = OperatorFile::read(&path).unwrap_err().to_string();
+        assert!(error.contains("it is no regular file"), "{error}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use deed_journal::EffectClass;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use url::Url;
 
 use crate::grants::{Grant, Granted};
 use crate::mission::{Network, Spec};
@@ -33,7 +34,7 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub args: Map<String, Value>,
     /// Arguments that must fit these patterns, such as `src/**` for a path. They are compared as they stand and again
-    /// with `.` and `..` resolved: a rule that allows must match both, one that asks or denies need only match one.
+    /// with `.` and `..` resolved and URLs in their usual form: a rule that allows must match both, one that asks or denies need only match one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub glob: BTreeMap<String, String>,
     /// What a matching call needs.
@@ -70,8 +71,8 @@ impl Rule {
 
 /// `text`, as a path or a URL, without `.`, `..` and doubled slashes; what leads out of its root stays there.
 fn resolved(text: &str) -> String {
-    if let Some((scheme, rest)) = text.split_once("://") {
-        return format!("{scheme}://{}", resolved(rest));
+    if let Some(url) = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https")) {
+        return unescaped(url.as_str());
     }
     let mut parts = Vec::new();
     for part in text.split('/') {
@@ -84,6 +85,20 @@ fn resolved(text: &str) -> String {
         }
     }
     parts.join("/")
+}
+
+/// A URL without the escapes of what needs none (RFC 3986, 2.3): to a server they are the same.
+fn unescaped(url: &str) -> String {
+    let mut text = String::with_capacity(url.len());
+    let mut rest = url;
+    while let Some((before, after)) = rest.split_once('%') {
+        text.push_str(before);
+        let escaped = after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok()).map(char::from);
+        let plain = escaped.filter(|c| c.is_ascii_alphanumeric() || "-._~".contains(*c));
+        text.push(plain.unwrap_or('%'));
+        rest = if plain.is_some() { &after[2..] } else { after };
+    }
+    text + rest
 }
 
 /// A rule, and where it is written.
@@ -220,6 +235,34 @@ mod tests {
         assert_eq!(get("https://a.test/public/x"), Decision::Allow);
         assert_eq!(get("https://a.test/public/../private"), Decision::Ask);
         assert_eq!(get("http://a.test/public/x"), Decision::Ask);
+        for detour in [
+            "https://a.test/public/%2e%2e/private/b",
+            "https://a.test/public/..\\private/c",
+            "https://a.test/public/.\t./private/d",
+        ] {
+            assert_eq!(get(detour), Decision::Ask, "{detour}");
+        }
+    }
+
+    #[test]
+    fn a_denied_url_is_denied_however_it_is_written() {
+        let snapshot = snapshot(json!([
+            { "tool": "*", "glob": { "url": "https://a.test/private/**" }, "decision": "deny" },
+        ]));
+        for url in [
+            "https://a.test/private/x",
+            "HTTPS://A.test/private/x",
+            "https://a.test:443/private/x",
+            "https://a.test/%70rivate/x",
+            "https://a.test/public/../private/x",
+            "https://a.test/public/%2E%2E/private/x",
+        ] {
+            assert_eq!(decide(&snapshot, "http_get", &json!({ "url": url })), Decision::Deny, "{url}");
+        }
+        assert_eq!(
+            decide(&snapshot, "http_get", &json!({ "url": "https://a.test/public" })),
+            Decision::Allow
+        );
     }
 
     #[test]

@@ -1,4 +1,6 @@
 //! Taking turns: writers of one workspace, whichever journal they use, run their effectful calls one after the other.
+//!
+//! No order is kept among those who wait: whoever looks first when a call has ended is next.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -32,27 +34,30 @@ impl WorkspaceLock {
         Self { path: directory.join(&name[..32]) }
     }
 
-    /// Wait for this writer's turn. `waiting` is called once when it is somebody else's, and then `stop` each time this
-    /// looks: when that says so, there is no turn.
-    pub fn turn(&self, waiting: impl FnOnce(), stop: impl Fn() -> bool) -> io::Result<Option<Turn>> {
+    /// This writer's turn, unless it is somebody else's.
+    pub fn try_turn(&self) -> io::Result<Option<Turn>> {
         if let Some(directory) = self.path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
         let file =
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&self.path)?;
-        let mut waiting = Some(waiting);
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Turn { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Wait for this writer's turn. When `stop` says so, there is none.
+    pub fn turn(&self, stop: impl Fn() -> bool) -> io::Result<Option<Turn>> {
         loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(Some(Turn { _file: file })),
-                Err(TryLockError::Error(error)) => return Err(error),
-                Err(TryLockError::WouldBlock) if stop() => return Ok(None),
-                Err(TryLockError::WouldBlock) => {
-                    if let Some(waiting) = waiting.take() {
-                        waiting();
-                    }
-                    std::thread::sleep(BETWEEN_LOOKS);
-                }
+            if let Some(turn) = self.try_turn()? {
+                return Ok(Some(turn));
             }
+            if stop() {
+                return Ok(None);
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
         }
     }
 }
@@ -67,13 +72,13 @@ mod tests {
     fn it_is_one_writers_turn_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
         let lock = WorkspaceLock::new(&directory.path().join("locks"), Path::new("/w"));
-        let turn = lock.turn(|| panic!("nobody else is there"), || false).unwrap().unwrap();
-        let waited = Cell::new(0);
-        let other = lock.turn(|| waited.set(1), || waited.get() > 0).unwrap();
-        assert!(other.is_none() && waited.get() == 1);
+        let turn = lock.try_turn().unwrap().unwrap();
+        let looks = Cell::new(0);
+        let other = lock.turn(|| looks.replace(looks.get() + 1) == 1).unwrap();
+        assert!(other.is_none() && looks.get() == 2);
         let elsewhere = WorkspaceLock::new(&directory.path().join("locks"), Path::new("/v"));
-        assert!(elsewhere.turn(|| (), || false).unwrap().is_some());
+        assert!(elsewhere.try_turn().unwrap().is_some());
         drop(turn);
-        assert!(lock.turn(|| (), || false).unwrap().is_some());
+        assert!(lock.turn(|| false).unwrap().is_some());
     }
 }

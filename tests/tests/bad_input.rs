@@ -187,6 +187,15 @@ fn a_journal_inside_the_workspace() {
 }
 
 #[test]
+fn a_backup_inside_a_workspace() {
+    let sandbox = sandbox();
+    let _ = sandbox.run(None).run().expect_code(0);
+    let backup = sandbox.workspace().join("backup.redb");
+    let deed = || sandbox.deed(["backup".as_ref(), backup.as_os_str()]);
+    refused(&sandbox, USAGE, &[backup.to_str().unwrap(), "would be inside the workspace"], || deed().run());
+}
+
+#[test]
 fn a_run_and_a_step_that_are_not_there() {
     let sandbox = sandbox();
     let done: deed_tests::Envelope = sandbox.run(None).run().expect_code(0).json();

@@ -434,3 +434,52 @@ fn where_no_mark_can_prove_it_an_intent_counts_as_started() {
         assert_eq!(verdicts(&sandbox, &done.run), expected, "{tool}");
     }
 }
+
+/// A rule that denies a tool, from now on.
+fn deny(sandbox: &Sandbox, tool: &str) {
+    let rule = format!("[[policy]]\ntool = \"{tool}\"\ndecision = \"deny\"\n");
+    fs::write(sandbox.workspace().join("deed.toml"), rule).unwrap();
+}
+
+/// A call was killed, and before it is taken on its tool is denied. What has not happened does not happen any more, however
+/// that is known; what has begun is finished.
+#[test]
+fn what_has_not_happened_may_not_be_allowed_any_more() {
+    let denied = |sandbox: &Sandbox| {
+        let partial: Envelope = sandbox.resume(None).run().expect_code(3).json();
+        let step = step(sandbox, &partial.run);
+        let error = step.error.unwrap();
+        assert_eq!((step.status.as_str(), error["kind"].as_str()), ("failed", Some("denied")));
+        assert_eq!(effects(sandbox), 0);
+        partial.run
+    };
+    // It never started.
+    let sandbox = networked();
+    kill(&sandbox, Point::AfterIntent);
+    deny(&sandbox, "shell");
+    denied(&sandbox);
+
+    // Its probe says so.
+    let sandbox = batch(&[append(&json!({})), read()]);
+    kill(&sandbox, Point::MidExec);
+    deny(&sandbox, "append");
+    let run = denied(&sandbox);
+    assert_eq!(verdicts(&sandbox, &run), ["not-landed"]);
+
+    // Its owner says so.
+    let blind = json!({ "tool": "append_blind", "input": { "path": "log", "line": LINE } });
+    let sandbox = batch(&[blind, read()]);
+    kill(&sandbox, Point::MidExec);
+    let wait = waiting(&sandbox);
+    deny(&sandbox, "append_blind");
+    sandbox.answer(&wait.wait, "did-not-happen").unwrap();
+    denied(&sandbox);
+
+    // It has begun, and its class says that it can be finished.
+    let write = json!({ "tool": "write_file", "input": { "path": "log", "content": "one\n" } });
+    let sandbox = batch(&[write, read()]);
+    kill(&sandbox, Point::MidExec);
+    deny(&sandbox, "write_file");
+    let done: Envelope = sandbox.resume(None).run().expect_code(0).json();
+    assert_eq!((step(&sandbox, &done.run).attempt, effects(&sandbox)), (2, 1));
+}

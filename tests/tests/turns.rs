@@ -1,6 +1,8 @@
 //! Writers of one workspace take turns, whichever journal they use.
 
-use deed_tests::{CallReply, Ending, Held, Sandbox};
+use std::io::Write;
+
+use deed_tests::{CallReply, Ending, Envelope, Held, Sandbox};
 use serde_json::json;
 
 /// What a writer says that has to wait.
@@ -57,4 +59,36 @@ fn a_run_that_waits_for_its_turn_stops_when_it_is_told_to() {
     let stopped = second.wait().expect_code(1);
     assert!(stopped.stderr.contains("was stopped before its next step"), "{stopped}");
     held.release();
+}
+
+/// While a call waits for its turn, the one before it is settled: nobody asks about it when the process dies.
+#[test]
+fn what_has_ended_is_durable_while_the_next_call_waits() {
+    let shell = |command: &str| json!({ "tool": "shell", "input": { "command": command } });
+    let sandbox = Sandbox::with(&json!({}), &[]);
+    let (go, mut ends) = sandbox.fifo("between");
+    // The first command ends when the other writer is there.
+    let first = format!("echo one >> log; read word < '{}'", go.display());
+    sandbox.set_mission(&json!({ "objective": "Tick", "calls": [shell(&first), shell("echo two >> log")] }));
+    let mut run = sandbox.run(None).args(["-v"]).start();
+    // Its turn is taken when the command runs.
+    let log = sandbox.workspace().join("log");
+    while !log.exists() {
+        assert!(run.is_running(), "it ended before its first command");
+        std::thread::yield_now();
+    }
+    // The locks of workspaces are files; this one takes that of the test, as another writer would, for the second call.
+    let locks = sandbox.home().join("state/deed/workspaces");
+    let [lock] = std::fs::read_dir(&locks).unwrap().collect::<Vec<_>>().try_into().unwrap();
+    let path = lock.unwrap().path();
+    std::fs::remove_file(&path).unwrap();
+    let other = std::fs::File::create(&path).unwrap();
+    other.lock().unwrap();
+    ends.write_all(b"go\n").unwrap();
+    run.until_said(WAITS);
+    let killed = run.kill();
+    assert_eq!(killed.ending, Ending::KILLED);
+    drop(other);
+    let done: Envelope = sandbox.resume(None).run().expect_code(0).json();
+    assert_eq!((done.status.as_str(), sandbox.files().text("log")), ("done", "one\ntwo\n"));
 }

@@ -1,7 +1,7 @@
 //! `deed backup`: copy a journal, in use or not, to a file.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -11,6 +11,7 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::exit::Exit;
+use super::failure::Usage;
 use super::output::{Format, out};
 use super::session::counted;
 use super::{Global, journal_path, output};
@@ -23,6 +24,16 @@ pub(super) struct BackupArgs {
 
 pub(super) fn run(global: &Global, args: &BackupArgs) -> Result<Exit> {
     let handle = journal_path::read_existing(global)?;
+    let workspaces = output::listed(handle.reader().runs()?).into_iter().filter_map(|run| run.workspace);
+    for workspace in workspaces {
+        if journal_path::is_inside(&args.file, Path::new(&workspace))? {
+            let file = args.file.display();
+            return Err(Usage(format!(
+                "backup `{file}` would be inside the workspace `{workspace}`, where tools could reach it; name a file outside"
+            ))
+            .into());
+        }
+    }
     let bar = progress();
     let done = handle.reader().backup(&args.file, &mut |records, bytes| {
         // Not for each: to write the line takes longer than to copy one.

@@ -54,10 +54,7 @@ pub(super) fn state_dir() -> Result<PathBuf> {
 
 /// Refuse a journal that the tools of a run could reach.
 pub(super) fn refuse_inside(journal: &Path, workspace: &Path) -> Result<()> {
-    let absolute = std::path::absolute(journal).context("failed to find the current directory")?;
-    // The nearest directory that is there: links on the way may lead into the workspace.
-    let there = absolute.ancestors().skip(1).find_map(|directory| directory.canonicalize().ok());
-    if there.is_some_and(|directory| directory.starts_with(workspace)) {
+    if is_inside(journal, workspace)? {
         return Err(Usage(format!(
             "journal `{}` is inside the workspace `{}`, where tools could reach it; name one outside with `--journal`",
             journal.display(),
@@ -66,6 +63,14 @@ pub(super) fn refuse_inside(journal: &Path, workspace: &Path) -> Result<()> {
         .into());
     }
     Ok(())
+}
+
+/// Whether a file that may not be there yet would be in `workspace`, an absolute path without links.
+pub(super) fn is_inside(file: &Path, workspace: &Path) -> Result<bool> {
+    let absolute = std::path::absolute(file).context("failed to find the current directory")?;
+    // The nearest directory that is there: links on the way may lead into the workspace.
+    let there = absolute.ancestors().skip(1).find_map(|directory| directory.canonicalize().ok());
+    Ok(there.is_some_and(|directory| directory.starts_with(workspace)))
 }
 
 /// Become the owner of the journal at `path`, creating it if it is missing. Waits up to a second for readers.

@@ -118,10 +118,7 @@ pub(super) fn envelope(global: &Global, envelope: &Envelope) -> Result<()> {
 
 /// The flags with which another command finds the same journal from here; empty when it needs none.
 pub(super) fn same_journal(global: &Global) -> String {
-    let quoted = |path: &Path| {
-        let text = path.display().to_string();
-        if text.contains(char::is_whitespace) { format!("'{text}'") } else { text }
-    };
+    let quoted = |path: &Path| quoted(&path.display().to_string());
     if let Some(journal) = &global.journal {
         let from_environment = std::env::var_os("DEED_JOURNAL").is_some_and(|path| path == *journal);
         return if from_environment { String::new() } else { format!(" --journal {}", quoted(journal)) };
@@ -135,16 +132,28 @@ pub(super) fn same_journal(global: &Global) -> String {
     }
 }
 
+/// A word of a command line that people will paste into a shell: a model may have chosen it.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._/-+=:,@".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Text of a model or a tool, without what would move the cursor or change the screen.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
 /// An open question, and how to answer it.
 pub(super) fn question(global: &Global, asked: &Asked) {
-    out!("\n{} of `{}`: {}", asked.kind.as_str(), asked.name, asked.question);
+    out!("\n{} of `{}`: {}", asked.kind.as_str(), printable(&asked.name), printable(&asked.question));
     if let Some(expires_ms) = asked.expires_ms {
         out!("  expires {}", time(expires_ms));
     }
     for option in &asked.options {
-        let option =
-            if option.contains(char::is_whitespace) { format!("'{option}'") } else { option.clone() };
-        out!("  deed answer {} {option}{}", asked.id, same_journal(global));
+        out!("  deed answer {} {}{}", asked.id, quoted(&printable(option)), same_journal(global));
     }
 }
 
@@ -168,4 +177,18 @@ pub(super) fn run_json(run: &Run) -> Value {
         "created_ms": run.created_ms,
         "result": run.result,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_model_chose_is_one_word_to_the_shell() {
+        assert_eq!(quoted("did-not-happen"), "did-not-happen");
+        assert_eq!(quoted("yes;touch${IFS}x"), "'yes;touch${IFS}x'");
+        assert_eq!(quoted("n' ; touch x"), r"'n'\'' ; touch x'");
+        assert_eq!(quoted(""), "''");
+        assert_eq!(printable("\u{1b}[2Ja"), "\u{fffd}[2Ja");
+    }
 }

@@ -12,6 +12,8 @@ use deed::watch::{Owner, Reply, Watcher};
 use deed_journal::{Asked, StepKind};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::output::printable;
+
 /// Whether somebody is there to answer.
 pub(super) fn is_interactive() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
@@ -152,11 +154,6 @@ fn ask(question: &Asked, input: &mut impl BufRead, output: &mut impl Write) -> O
         }
         writeln!(output, "`{}` is none of: {}", line.trim(), question.options.join(", ")).ok()?;
     }
-}
-
-/// Text of a model or a tool, without what would move the cursor or change the screen.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
 fn parse(question: &Asked, line: &str) -> Option<Reply> {

@@ -1,6 +1,6 @@
 //! Admission: what must hold when a planned call starts, perhaps long after it was planned.
 
-use deed_journal::{EffectState, SettledBy, Step, StepError, StepResult, WaitId};
+use deed_journal::{EffectState, Probed, SettledBy, Step, StepError, StepResult, WaitId};
 
 use super::plan::{APPROVE, Question, approval, denied};
 use super::{Flow, RunError, Runner};
@@ -8,14 +8,15 @@ use crate::engine::Plugin;
 use crate::policy::{Decision, SourcedRule};
 
 impl Runner<'_> {
-    /// Whether the call may start. None: it may; else it was settled, or waits for an approval that a policy which became
-    /// stricter asks for.
-    pub(super) fn admit(&mut self, index: usize) -> Result<Option<Flow>, RunError> {
+    /// Whether a call of which nothing has happened may start. None: it may; else it was settled, or waits for an approval
+    /// that a policy which became stricter asks for. `verdict` is by what that is known, if a probe said it.
+    pub(super) fn admit(&mut self, index: usize, verdict: Option<&Probed>) -> Result<Option<Flow>, RunError> {
         let step = self.batch[index].clone();
-        if !step.attempts.is_empty() {
-            return Ok(None);
+        if step.planned.component.is_some_and(|digest| self.host.toolbox.installed(digest).is_none()) {
+            // To load one that is not installed may mean to compile it, and what has ended is not to be in doubt meanwhile.
+            self.commit_durably()?;
         }
-        if self.component_of(index).is_none() {
+        if step.attempts.is_empty() && self.component_of(index).is_none() {
             let component = step.planned.component.map_or_else(String::new, |digest| digest.to_string());
             let message = format!(
                 "`{}` was not called: it was planned with component {component}, which is gone; plan it again to call the version that is installed",
@@ -31,6 +32,9 @@ impl Runner<'_> {
         match rule.rule.decision {
             Decision::Allow => Ok(None),
             Decision::Deny => {
+                if let Some(verdict) = verdict {
+                    self.record_verdict(index, verdict.clone());
+                }
                 self.refuse(index, denied(&step.planned, &rule));
                 Ok(Some(Flow::On))
             }

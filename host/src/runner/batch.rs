@@ -40,7 +40,8 @@ impl<'h> Runner<'h> {
                 self.show(seq, step.planned.kind, &step.planned.name);
             }
             let starts = step.planned.kind == StepKind::ToolCall && !self.is_inline(index)?;
-            if starts && let Some(flow) = self.admit(index)? {
+            let pure = starts && !self.batch[index].planned.effect.is_effectful();
+            if pure && let Some(flow) = self.admit(index, None)? {
                 if matches!(flow, Flow::Waiting) {
                     return Ok(flow);
                 }
@@ -198,7 +199,7 @@ impl<'h> Runner<'h> {
                 let plugin = self
                     .component_of(index)
                     .ok_or_else(|| missing(format!("component of step {}", step.seq)))?;
-                Ok((index, self.execution(index, plugin, 1)))
+                Ok((index, self.execution(index, plugin, 1, false)))
             })
             .collect::<Result<_, RunError>>()?;
         if let [(index, execution)] = &executions[..] {
@@ -257,6 +258,8 @@ impl<'h> Runner<'h> {
         // The attempt whose outcome is unknown, and why.
         let mut unknown: Option<(u32, String)> = None;
         loop {
+            // Whether an attempt has begun what the next one is to finish.
+            let mut begun = false;
             if unknown.is_none() {
                 let step = self.batch[index].clone();
                 match Recovery::of(&step, self.host.journal.started(self.run.id, &step)) {
@@ -273,7 +276,8 @@ impl<'h> Runner<'h> {
                             format!("{CRASHED}, and the version of its plugin that ran it is gone"),
                         ));
                     }
-                    Recovery::Run { .. } | Recovery::Start { .. } => {}
+                    Recovery::Run { attempt } => begun = attempt > 1,
+                    Recovery::Start { .. } => {}
                     Recovery::Reconcile { attempt } => unknown = Some((attempt, CRASHED.to_owned())),
                     Recovery::Answer { attempt } => {
                         if let Some(flow) = self.reconciled(index, attempt)? {
@@ -298,6 +302,10 @@ impl<'h> Runner<'h> {
                     Reconciled::NotLanded(probed) => verdict = Some(probed),
                 }
             }
+            // What has not happened may not be allowed any more.
+            if !begun && let Some(flow) = self.admit(index, verdict.as_ref())? {
+                return Ok(flow);
+            }
             // Before anything is recorded: a call that cannot run has no intent.
             let Some(plugin) = self.component_of(index) else {
                 let message = format!(
@@ -315,7 +323,7 @@ impl<'h> Runner<'h> {
             let attempt = self.begin(&mut step, verdict)?;
             self.batch[index] = step;
             self.reached(seq, Boundary::AfterIntent)?;
-            let execution = self.execution(index, plugin, attempt);
+            let execution = self.execution(index, plugin, attempt, begun);
             self.mark_start(&self.batch[index], attempt)?;
             let end = execution.run();
             drop(turn);
@@ -340,23 +348,25 @@ impl<'h> Runner<'h> {
     }
 
     /// Wait until no other writer of the workspace is in the middle of a call.
-    fn take_turn(&mut self, seq: u64) -> Result<Option<Turn>, RunError> {
+    pub(super) fn take_turn(&mut self, seq: u64) -> Result<Option<Turn>, RunError> {
         let (Some(directory), Some(workspace)) = (&self.host.locks_dir, &self.run.workspace) else {
             return Ok(None);
         };
         let lock = WorkspaceLock::new(directory, Path::new(workspace));
-        let waiting = || {
-            let message = "waits for another writer of this workspace to end its call";
-            self.host.watcher.log(seq, LogLevel::Warn, message);
-        };
+        let failed = |source| RunError::Turn { workspace: workspace.clone(), source };
+        if let Some(turn) = lock.try_turn().map_err(failed)? {
+            return Ok(Some(turn));
+        }
+        // It may take long, and what has ended is not to be in doubt meanwhile.
+        let workspace = workspace.clone();
+        self.commit_durably()?;
+        let message = "waits for another writer of this workspace to end its call";
+        self.host.watcher.log(seq, LogLevel::Warn, message);
         let stopped = || self.host.stop.load(Ordering::Relaxed);
-        match lock.turn(waiting, stopped) {
-            Ok(Some(turn)) => Ok(Some(turn)),
-            Ok(None) => {
-                self.commit_durably()?;
-                Err(RunError::Stopped(self.run.id))
-            }
-            Err(source) => Err(RunError::Turn { workspace: workspace.clone(), source }),
+        let failed = |source| RunError::Turn { workspace, source };
+        match lock.turn(stopped).map_err(failed)? {
+            Some(turn) => Ok(Some(turn)),
+            None => Err(RunError::Stopped(self.run.id)),
         }
     }
 
@@ -366,11 +376,11 @@ impl<'h> Runner<'h> {
     }
 
     /// Everything one attempt of a call needs, so that it can run on any thread.
-    fn execution(&self, index: usize, plugin: Plugin, attempt: u32) -> Execution<'h> {
+    fn execution(&self, index: usize, plugin: Plugin, attempt: u32, begun: bool) -> Execution<'h> {
         let name = &self.batch[index].planned.name;
         let mut granted = self.policy.granted(name);
-        if attempt == 1 {
-            // A stricter policy of today counts for what has not started yet.
+        if !begun {
+            // A stricter policy of today counts for what has not begun.
             granted = granted.meet(&self.current_policy().granted(name));
         }
         self.execution_of(index, plugin, granted, attempt)
@@ -424,9 +434,7 @@ impl<'h> Runner<'h> {
         if step.planned.effect == EffectClass::NonIdempotent && found_out {
             self.make_urgent();
         }
-        if let Some(beside) = self.host.beside.as_ref().filter(|_| !step.attempts.is_empty()) {
-            beside.forget_calls(self.run.id, step.seq, step.attempt());
-        }
+        self.forget_calls_once_durable(&step);
         self.batch[index] = step;
         self.tell_settled();
     }

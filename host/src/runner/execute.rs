@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use deed_journal::{
-    Digest, Durability, EffectClass, IdempotencyKey, Journal, Op, Position, ReadError, Receipt, Run, RunId,
-    Step, StepEvent,
+    Digest, Durability, EffectClass, IdempotencyKey, Journal, Listing, Op, Position, ReadError, Receipt, Run,
+    RunId, Step, StepEvent,
 };
 
 use super::{Host, RunError};
@@ -153,13 +153,26 @@ impl Host {
         beside.keep(digest, bytes).map_err(|source| RunError::Keep { component: digest, source })
     }
 
-    /// Drop what was kept for steps that are settled. What is installed stays: the next run needs it.
-    pub fn drop_settled(&self) -> Result<(), RunError> {
-        let Some(beside) = &self.beside else { return Ok(()) };
+    /// Drop what was kept for steps that are settled. What is installed stays: the next run needs it. Nothing is dropped
+    /// while a record cannot be read, and nothing of this is a reason for a run to fail.
+    pub fn drop_settled(&self) {
+        let Some(beside) = &self.beside else { return };
+        let Ok((open, needed)) = self.open_and_needed() else { return };
+        // What cannot be dropped today can be tomorrow.
+        let _ = beside.drop_others(&needed);
+        let _ = beside.forget_other_runs(&open);
+    }
+
+    /// The runs that have not ended, and the components that some step may still run on.
+    fn open_and_needed(&self) -> Result<(BTreeSet<RunId>, BTreeSet<Digest>), ReadError> {
         let reader = self.journal.read();
+        let Listing { items: runs, unreadable } = reader.open_runs()?;
+        if let Some(error) = unreadable.into_iter().next() {
+            return Err(error);
+        }
         let mut needed: BTreeSet<_> =
             self.toolbox.tools().filter_map(|tool| self.toolbox.component(tool)).collect();
-        for run in reader.open_runs().map_err(ReadError::from)?.items {
+        for run in &runs {
             let Position::Batch { first, last, .. } = run.position else { continue };
             for seq in first..=last {
                 let step = reader.step(run.id, seq)?;
@@ -168,9 +181,7 @@ impl Host {
                 );
             }
         }
-        // What cannot be dropped today can be tomorrow.
-        let _ = beside.drop_others(&needed);
-        Ok(())
+        Ok((runs.iter().map(|run| run.id).collect(), needed))
     }
 
     /// The component `digest`: the installed one, or one that was kept for the steps that are bound to it.

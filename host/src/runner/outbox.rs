@@ -3,7 +3,7 @@
 //! The commit plan in one place. An operation waits here for the next commit that is due anyway: the intent of the next
 //! effectful call, the next model request, the end. What may not wait that long is urgent.
 
-use deed_journal::{Durability, MessageBody, Op, Run, StepEvent};
+use deed_journal::{Durability, MessageBody, Op, Run, Step, StepEvent};
 
 use super::{RunError, Runner};
 
@@ -16,11 +16,13 @@ pub(super) struct Outbox {
     urgent: bool,
     /// The run's head record as the journal has it.
     committed: Run,
+    /// Settled steps and their attempts, whose locks are of no more use once that is durable.
+    settled: Vec<(u64, u32)>,
 }
 
 impl Outbox {
     pub(super) fn new(committed: &Run) -> Self {
-        Self { ops: Vec::new(), urgent: false, committed: committed.clone() }
+        Self { ops: Vec::new(), urgent: false, committed: committed.clone(), settled: Vec::new() }
     }
 }
 
@@ -45,6 +47,13 @@ impl Runner<'_> {
             transcript.extend(extended);
         }
         self.outbox.ops.push(Op::Append { session: self.run.session, base, messages });
+    }
+
+    /// The outcome of `step` waits here: until it is durable, whoever comes next looks for the processes of its attempts.
+    pub(super) fn forget_calls_once_durable(&mut self, step: &Step) {
+        if !step.attempts.is_empty() {
+            self.outbox.settled.push((step.seq, step.attempt()));
+        }
     }
 
     /// What waits here must be durable before anything else executes.
@@ -76,6 +85,13 @@ impl Runner<'_> {
             return Ok(());
         }
         self.host.journal.commit(ops, durability)?;
+        if durability != Durability::Riding {
+            for (seq, attempts) in std::mem::take(&mut self.outbox.settled) {
+                if let Some(beside) = &self.host.beside {
+                    beside.forget_calls(self.run.id, seq, attempts);
+                }
+            }
+        }
         Ok(())
     }
 }

@@ -1,8 +1,7 @@
 //! Settling a step whose outcome is unknown: by its tool's probe, else by the owner.
 
 use deed_journal::{
-    Answer, Asked, Op, ProbeVerdict, Probed, RunStatus, SettledBy, StepEvent, StepResult, Unsettled, WaitId,
-    WaitKind,
+    Asked, ProbeVerdict, Probed, RunStatus, SettledBy, StepEvent, StepResult, Unsettled, WaitId, WaitKind,
 };
 
 use super::batch::to_value;
@@ -183,15 +182,12 @@ impl Runner<'_> {
         let unsettled = self.batch[index].attempts.last().and_then(|attempt| attempt.unsettled.clone());
         let reason = unsettled.map_or_else(String::new, |unsettled| unsettled.reason);
         if self.host.on_unknown != OnUnknown::Ask && !self.is_answered(id)? {
-            // The question that an earlier process asked is closed with it.
-            let answer = Answer {
-                option: ABANDON.to_owned(),
-                text: Some(format!("--on-unknown {}", self.host.on_unknown.as_str())),
-                answered_ms: self.host.clock.now_ms(),
-            };
-            self.push(Op::Answer { id, answer });
-            self.run.status = RunStatus::Running;
-            return self.give_up(index, &reason).map(Some);
+            // The question that an earlier process asked is closed with it, unless somebody was faster.
+            let text = format!("--on-unknown {}", self.host.on_unknown.as_str());
+            let answer = self.answer(id, ABANDON.to_owned(), Some(text.clone()))?;
+            if answer.text == Some(text) {
+                return self.give_up(index, &reason).map(Some);
+            }
         }
         let Some(answer) = self.answer_to(id)? else {
             return Ok(Some(Flow::Waiting));

@@ -34,6 +34,8 @@ impl Runner<'_> {
             self.own_step(&GIT_BRANCH, |runner| {
                 let Some(directory) = runner.workspace() else { return Ok(json!({ "branch": branch })) };
                 let earlier = runner.earlier_attempts(GIT_BRANCH.seq)?;
+                // Where HEAD leads is of the workspace, too.
+                let _turn = runner.take_turn(GIT_BRANCH.seq)?;
                 // Without its branch the run would commit to one that is not its own.
                 let removed = workspace::enter_branch(&directory, &branch, earlier).map_err(|error| {
                     RunError::Branch { run: runner.run.id, branch: branch.clone(), reason: error.to_string() }

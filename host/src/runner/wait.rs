@@ -93,18 +93,27 @@ impl Runner<'_> {
                 return Ok(answer);
             }
         };
-        let answer = Answer { option, text, answered_ms: now_ms };
-        let answered = self.host.journal.commit(
-            vec![Op::Answer { id, answer: answer.clone() }],
-            // With what it allows, which may be pure, in between, nobody is asked again because a process died.
-            Durability::Riding,
-        );
+        self.answer(id, option, text).map(Some)
+    }
+
+    /// Answer a question, here. Returns the answer that counts: the first one, wherever it came from.
+    pub(super) fn answer(
+        &mut self,
+        id: WaitId,
+        option: String,
+        text: Option<String>,
+    ) -> Result<Answer, RunError> {
+        let answer = Answer { option, text, answered_ms: self.host.clock.now_ms() };
+        let answered =
+            self.host.journal.commit(vec![Op::Answer { id, answer: answer.clone() }], Durability::Riding);
         self.run.status = RunStatus::Running;
+        // What it allows may be pure, and nobody is asked again because a process died over it.
         self.make_urgent();
         match answered {
-            Ok(_) => Ok(Some(answer)),
-            // The first answer counts, wherever it came from.
-            Err(CommitError::AnsweredBefore { .. }) => Ok(self.wait(id)?.answer),
+            Ok(_) => Ok(answer),
+            Err(CommitError::AnsweredBefore { .. }) => {
+                self.wait(id)?.answer.ok_or_else(|| missing(format!("answer to question {id}")))
+            }
             Err(error) => Err(error.into()),
         }
     }

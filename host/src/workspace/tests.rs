@@ -87,3 +87,27 @@ fn a_configuration_that_includes_a_file_of_the_workspace_is_refused() {
     fs::write(&config, format!("{whole}[include]\n\tpath = ~/.gitconfig-of-mine\n")).unwrap();
     enter_branch(place.path(), "deed/1", None).unwrap();
 }
+
+#[test]
+fn a_repository_that_takes_objects_from_outside_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let (workspace, other) = (place.path().join("workspace"), place.path().join("other"));
+    for directory in [&workspace, &other] {
+        fs::create_dir(directory).unwrap();
+    }
+    let (own, foreign) = (repository(&workspace), repository(&other));
+    let alternates = own.path().join("objects/info/alternates");
+    fs::create_dir_all(alternates.parent().unwrap()).unwrap();
+    let objects = foreign.path().join("objects");
+    for line in [objects.to_str().unwrap(), "../../../other/.git/objects"] {
+        fs::write(&alternates, format!("{line}\n")).unwrap();
+        let error = enter_branch(&workspace, "deed/1", None).unwrap_err().to_string();
+        assert!(error.contains("outside the workspace"), "{line}: {error}");
+    }
+    // Another directory of the workspace is the workspace's own.
+    let inner = workspace.join("inner");
+    fs::create_dir(&inner).unwrap();
+    let inner = repository(&inner);
+    fs::write(&alternates, format!("{}\n", inner.path().join("objects").display())).unwrap();
+    enter_branch(&workspace, "deed/1", None).unwrap();
+}

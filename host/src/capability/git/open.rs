@@ -39,6 +39,9 @@ const WRITTEN: [&str; 9] =
 /// References that a reference may name, one after the other. Git itself follows five.
 const REFERENCES: usize = 5;
 
+/// Object directories that take objects from one another, one after the other. Git itself follows five.
+const ALTERNATES: usize = 5;
+
 /// Bytes of a file that holds one path.
 const PATH_FILE_BYTES: u64 = 8 << 10;
 
@@ -95,7 +98,9 @@ pub(crate) fn open(workspace: &Path) -> Result<Repository, NotUsable> {
             check_no_link(&directory.join(place))?;
         }
     }
-    check_objects(&repository.commondir().join("objects"))?;
+    let objects = repository.commondir().join("objects");
+    check_objects(&objects)?;
+    check_alternates(&workspace, &objects, ALTERNATES)?;
     check_head(&repository)?;
     Ok(repository)
 }
@@ -194,6 +199,30 @@ fn check_objects(objects: &Path) -> Result<(), NotUsable> {
     };
     each(objects, |kind| kind.is_symlink())?;
     each(&objects.join("pack"), |kind| !kind.is_file())
+}
+
+/// Refuse objects that come from outside the workspace: whoever can write the file that names them would read, and push,
+/// what is in any other repository of the user's. A linked work tree's objects are outside, and so is that file.
+fn check_alternates(workspace: &Path, objects: &Path, depth: usize) -> Result<(), NotUsable> {
+    let Ok(text) = fs::read(objects.join("info/alternates")) else { return Ok(()) };
+    let within = |path: &Path| fs::canonicalize(path).is_ok_and(|path| path.starts_with(workspace));
+    if !within(objects) {
+        return Ok(());
+    }
+    for line in String::from_utf8_lossy(&text).lines().map(str::trim) {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let named = objects.join(line);
+        if depth == 0 || !within(&named) {
+            return Err(NotUsable(format!(
+                "`{}` takes objects from `{line}`, outside the workspace; `git repack -a -d` makes them its own, and then the file can go",
+                objects.join("info/alternates").display()
+            )));
+        }
+        check_alternates(workspace, &named, depth - 1)?;
+    }
+    Ok(())
 }
 
 /// Check HEAD and every reference it names.

@@ -95,10 +95,11 @@ fn check(url: &str) -> Result<(), Error> {
         }
         let authority = rest.split('/').next().unwrap_or_default();
         let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-        if user.contains(':') {
+        // Of the web's schemes the user alone may be a token.
+        if user.contains(':') || (scheme.starts_with("http") && !user.is_empty()) {
             // The URL is recorded, shown, and told to the model.
             return Err(Error::NotFound(
-                "the URL of the remote holds a password, which would be recorded; leave it out, and let a credential helper of git's keep it".to_owned(),
+                "the URL of the remote holds a password or a token, which would be recorded; leave it out, and let a credential helper of git's keep it".to_owned(),
             ));
         }
         return check_host(host, user).or_else(refused);
