@@ -119,6 +119,23 @@ fn a20_a_flipped_bit_is_named_and_does_not_stop_other_runs() {
     let _ = sandbox.call("read_file", &json!({ "path": "a.txt" })).run().expect_code(0);
 }
 
+/// The host looked at every run's steps when one had ended, and failed over a damaged one: the run that had ended looked
+/// failed, and whoever tried it again repeated its effects.
+#[test]
+fn a_damaged_run_that_waits_makes_no_other_run_look_failed() {
+    let question = json!({ "question": "word of the first", "options": ["yes"] });
+    let waits = json!({ "objective": "Wait", "calls": [{ "tool": "ask_owner", "input": question }] });
+    let sandbox = Sandbox::bare();
+    sandbox.set_mission(&waits);
+    let _ = sandbox.run(None).run().expect_code(4);
+    flip(&sandbox.journal(), b"word of the first");
+    let call = json!({ "tool": "write_file", "input": { "path": "b.txt", "content": "beta\n" } });
+    sandbox.set_mission(&json!({ "objective": "Write", "calls": [call] }));
+    let seeded = sandbox.seeded("8");
+    let done: Value = seeded.run(None).run().expect_code(0).json();
+    assert_eq!((done["status"].as_str(), seeded.files().text("b.txt")), (Some("done"), "beta\n"));
+}
+
 #[test]
 fn a20_every_page_can_be_lost_and_what_still_reads_is_told() {
     let sandbox = sandbox();
