@@ -156,14 +156,14 @@ fn branch_and_target_can_be_named() {
 }
 
 #[test]
-fn the_objects_of_a_linked_work_tree_and_of_a_borrowing_clone_are_found() {
+fn the_objects_of_a_linked_work_tree_are_found_and_those_that_a_clone_borrows_are_not() {
     let place = Place::new();
     let linked = place.root.path().join("linked");
     place.repository.worktree("linked", &linked, None).unwrap();
     output(Place::call(json!({"remote": place.url()}), &linked).run());
     assert_eq!(place.remote_branch("linked"), Some(place.head()));
 
-    // Quotes, colons and blanks stand in the list of alternates.
+    // Whoever can write the list of alternates would push what is in any other repository of the user's.
     let clone = place.root.path().join("a \"clone\": one");
     let cloned = std::process::Command::new("git")
         .args(["clone", "--quiet", "--shared"])
@@ -171,8 +171,11 @@ fn the_objects_of_a_linked_work_tree_and_of_a_borrowing_clone_are_found() {
         .output()
         .unwrap();
     assert!(cloned.status.success(), "{cloned:?}");
-    output(Place::call(json!({"remote": place.url(), "to": "borrowed"}), &clone).run());
-    assert_eq!(place.remote_branch("borrowed"), Some(place.head()));
+    let borrowed = Place::call(json!({"remote": place.url(), "to": "borrowed"}), &clone);
+    let (_, effect, message) = failed(borrowed.run());
+    assert_eq!(effect, EffectState::NotApplied);
+    assert!(message.contains("takes objects from") && message.contains("outside the workspace"), "{message}");
+    assert_eq!(place.remote_branch("borrowed"), None);
 }
 
 #[test]

@@ -169,7 +169,7 @@ fn a_file_that_went_bad_stops_a_resume_and_loses_nothing() {
 fn a_policy_that_became_stricter_holds_for_what_has_not_started() {
     let calls = ["b.txt", "c.txt", "d.txt"].map(write);
     let sandbox = sandbox(&batch(&calls, &json!([])));
-    let killed = with_tools(&sandbox, sandbox.run(Some(Kill::new(FIRST + 1, Point::AfterIntent)))).run();
+    let killed = with_tools(&sandbox, sandbox.run(Some(Kill::new(FIRST + 1, Point::MidExec)))).run();
     assert_eq!(killed.ending, Ending::KILLED, "{killed}");
     let file = workspace_file(&sandbox);
     fs::write(&file, "[[policy]]\ntool = \"write_file\"\ndecision = \"deny\"\n").unwrap();

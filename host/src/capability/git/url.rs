@@ -142,7 +142,6 @@ mod tests {
             "/srv/a.git",
             "file:///srv/a.git",
             "https://example.org/a.git",
-            "https://user@example.org/a.git",
             "http://127.0.0.1:8080/a",
             "ssh://git@example.org:22/a",
             "git://example.org/a",
@@ -178,8 +177,14 @@ mod tests {
 
     #[test]
     fn a_password_is_refused_and_not_repeated() {
-        let Err(Error::NotFound(why)) = check("https://u:hunter2@example.org/a") else { panic!() };
-        assert!(why.contains("credential helper") && !why.contains("hunter2"), "{why}");
+        for url in [
+            "https://u:hunter2@example.org/a",
+            "https://hunter2@example.org/a",
+            "ssh://u:hunter2@example.org/a",
+        ] {
+            let Err(Error::NotFound(why)) = check(url) else { panic!("{url}") };
+            assert!(why.contains("credential helper") && !why.contains("hunter2"), "{why}");
+        }
     }
 
     fn config(text: &str) -> (tempfile::TempDir, Config) {
