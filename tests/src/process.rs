@@ -68,12 +68,26 @@ impl Deed {
 
     /// Let no file grow beyond `kib` KiB: what is written further on is refused, as by a full disk.
     #[must_use]
-    pub fn file_limit_kib(mut self, kib: u64) -> Self {
+    pub fn file_limit_kib(self, kib: u64) -> Self {
         // The shell's `ulimit` counts blocks of 512 bytes. Unless it is ignored, a signal ends the process first.
         let script = r#"trap '' XFSZ && ulimit -f "$0" && exec "$@""#;
-        let mut limited = Command::new("sh");
+        let mut sh = Command::new("sh");
+        sh.args(["-c", script, &(kib * 2).to_string()]);
+        self.through(sh)
+    }
+
+    /// Where no namespace of processes may be made: below a user namespace whose limit is none. Needs `unshare`.
+    #[must_use]
+    pub fn without_process_namespaces(self) -> Self {
+        let script = r#"echo 0 > /proc/sys/user/max_pid_namespaces && exec "$0" "$@""#;
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--user", "--map-root-user", "sh", "-c", script]);
+        self.through(unshare)
+    }
+
+    /// Started by another program, whose last arguments it becomes.
+    fn through(mut self, mut limited: Command) -> Self {
         limited
-            .args(["-c", script, &(kib * 2).to_string()])
             .arg(self.command.get_program())
             .args(self.command.get_args())
             .env_clear()

@@ -1,18 +1,19 @@
 //! `deed:process/exec`: a command of the host's machine, run in the workspace to its end.
 //!
 //! The context decides what may run and with which surroundings; [`group`] starts it and sees to it that nothing of it
-//! is left behind. Containment (namespaces, an overlay) is a further preparation of the same command.
+//! is left behind: the command is started in [`namespaces`] of its own, and a [`keeper`] ends all that is in them.
 
 mod capture;
 mod group;
 mod hold;
-mod offline;
+mod keeper;
+mod namespaces;
 
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use cap_std::fs::Dir;
@@ -20,10 +21,10 @@ use tokio::process::Command;
 use wasmtime::component::{HasData, Linker};
 
 use self::bindings::deed::process::exec::{self, Capture, Ended, Error, Status};
-use self::offline::Offline;
+use self::namespaces::Namespaces;
 use super::filesystem::leads_out;
 use super::{Action, Gate};
-use crate::engine::request::CancelToken;
+use crate::engine::request::{CallObserver, CancelToken, LogLevel};
 
 pub(crate) use self::capture::Captured;
 pub(crate) use self::group::{End, Prepared, Status as Exit, run};
@@ -70,6 +71,7 @@ pub(crate) struct ProcessCtx {
     cancel: CancelToken,
     network: bool,
     hold: Hold,
+    observer: Option<Arc<dyn CallObserver>>,
     gate: Gate,
 }
 
@@ -84,6 +86,7 @@ impl ProcessCtx {
             cancel: CancelToken::new(),
             network: false,
             hold: Hold::default(),
+            observer: None,
             gate,
         })
     }
@@ -114,6 +117,12 @@ impl ProcessCtxBuilder {
     /// The lock that lasts as long as the commands.
     pub(crate) fn hold(mut self, hold: Hold) -> Self {
         self.0.hold = hold;
+        self
+    }
+
+    /// Who is told what the machine does not let the host do.
+    pub(crate) fn observer(mut self, observer: Arc<dyn CallObserver>) -> Self {
+        self.0.observer = Some(observer);
         self
     }
 
@@ -152,7 +161,7 @@ impl ProcessCtxView<'_> {
         self.0.gate.admit(Action::Execute(&name)).map_err(Error::Denied)?;
         let directory = self.open_directory(command.directory.as_deref())?;
         let program = find_named(&name, &self.0.environment.search_path).map_err(Error::NotFound)?;
-        if !self.0.network && !offline::is_possible() {
+        if !self.0.network && !namespaces::network_is_possible() {
             return Err(Error::Denied(format!(
                 "`{name}` was not started: this machine lets deed cut no command off the network, which is closed for this call; open it with `network: open` in the mission, or `--network open` for a single call"
             )));
@@ -167,11 +176,13 @@ impl ProcessCtxView<'_> {
             .env("PATH", &self.0.environment.search_path)
             .envs(self.0.environment.variables.iter().map(|(name, value)| (name, value)))
             .envs(command.env);
+        let namespaces = Namespaces::new(self.are_held(), !self.0.network);
+        let namespaces = namespaces.map(|namespaces| namespaces.around(&directory));
         let limit = command.output_limit_bytes.unwrap_or(OUTPUT_LIMIT_BYTES).min(OUTPUT_LIMIT_MAX_BYTES);
         let prepared = Prepared {
             command: prepared,
             directory,
-            offline: (!self.0.network).then(Offline::new),
+            namespaces,
             stdin: command.stdin,
             limit_bytes: usize::try_from(limit).expect("the maximum fits"),
             timeout: command.timeout_ms.map(Duration::from_millis),
@@ -200,6 +211,21 @@ impl ProcessCtxView<'_> {
             }
             Err(error) => Err(Error::Failed(format!("`{name}`: {error}"))),
         }
+    }
+
+    /// Whether the command's processes can be held together; says so once where they cannot.
+    fn are_held(&self) -> bool {
+        static SAID: Once = Once::new();
+        let possible = namespaces::processes_are_possible();
+        if let (Err(why), Some(observer)) = (possible, &self.0.observer) {
+            SAID.call_once(|| {
+                let message = format!(
+                    "commands run among the processes of the machine, since it lets deed make no namespaces for them ({why}): what a command leaves running in the background may outlive it"
+                );
+                observer.log(LogLevel::Warn, &message);
+            });
+        }
+        possible.is_ok()
     }
 
     /// The directory a command starts in, resolved beneath the workspace.

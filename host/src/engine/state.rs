@@ -121,6 +121,7 @@ impl CallState {
                 .cancel(request.cancel.clone())
                 .network(grants.granted.network == Network::Open)
                 .hold(hold.clone())
+                .observer(Arc::clone(request.observer))
                 .build(),
             git: GitCtx::builder(gate.clone())
                 .workspace(grants.workspace.clone())

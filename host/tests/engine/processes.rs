@@ -169,3 +169,48 @@ fn a_command_is_cut_off_the_network_unless_it_is_open() {
     assert_eq!(namespace(true), own.to_str().unwrap());
     assert_ne!(namespace(false), own.to_str().unwrap());
 }
+
+/// A kept command sees only what it has started; its exits and signals are its own.
+#[test]
+fn a_command_sees_and_signals_no_process_of_the_machine() {
+    let workspace = tempfile::tempdir().unwrap();
+    let host = std::process::id();
+    let command = format!("ls /proc | grep '^[0-9]'; kill -9 {host} 2>&1; test -e /proc/{host}; echo $?");
+    let outcome = shell(&command, workspace.path());
+    let said = outcome["stdout"].as_str().unwrap();
+    assert!(said.contains("No such process") && said.ends_with("\n1\n"), "{said}");
+    let numbers = said.lines().map_while(|line| line.parse::<u32>().ok());
+    assert!(numbers.clone().count() >= 3 && numbers.clone().all(|number| number < 10), "{said}");
+}
+
+#[test]
+fn a_signal_that_ends_a_command_is_named() {
+    let workspace = tempfile::tempdir().unwrap();
+    for signal in [1, 6, 9, 15] {
+        let outcome = shell(&format!("kill -{signal} $$"), workspace.path());
+        assert_eq!((&outcome["signal"], &outcome["exit_code"]), (&json!(signal), &Value::Null));
+    }
+}
+
+/// A kill of everything in sight ends the command's own processes, and its whole group is no more than those.
+#[test]
+fn a_command_that_signals_everything_hits_only_itself() {
+    let workspace = tempfile::tempdir().unwrap();
+    let outcome = shell("sleep 600 & kill -9 -1; wait; echo alone", workspace.path());
+    assert_eq!(outcome["stdout"], "alone\n");
+    assert_eq!(shell("kill -9 0", workspace.path())["signal"], 9);
+}
+
+#[test]
+fn shared_memory_is_the_commands_own_and_other_files_are_not() {
+    let workspace = tempfile::tempdir().unwrap();
+    let name = workspace.path().file_name().unwrap().to_str().unwrap().to_owned();
+    let outcome = shell(&format!("echo kept > /dev/shm/{name} && ls -A /dev/shm"), workspace.path());
+    assert_eq!(outcome["stdout"], format!("{name}\n"));
+    assert!(!Path::new("/dev/shm").join(&name).exists());
+
+    let there = tempfile::tempdir_in("/dev/shm").unwrap();
+    let outcome = shell("echo kept > file; cat \"$(pwd)/file\"", there.path());
+    assert_eq!(outcome["stdout"], "kept\n");
+    assert!(there.path().join("file").exists());
+}

@@ -226,7 +226,7 @@ impl Transport<'_> {
         let prepared = Prepared {
             command,
             directory: directory.into(),
-            offline: None,
+            namespaces: None,
             stdin: Vec::new(),
             limit_bytes: OUTPUT_BYTES,
             timeout: None,

@@ -1,9 +1,12 @@
-//! A command and what it starts: one process group, killed as a whole.
+//! A command and what it starts, killed as a whole.
 //!
-//! The host's own death takes the command with it (`PR_SET_PDEATHSIG`, which follows the thread that started it: the
-//! call's own, which waits for it). A process of it that made a group of its own is found among the descendants while its
-//! parents live. One that was orphaned before (`setsid sleep 99 &` of a command that then ends) is out of sight and goes
-//! on; a process namespace would hold it.
+//! In a namespace of processes nothing escapes: the process that is started here is the command's keeper, which ends when
+//! nothing of it is left (see [`super::keeper`]). Without one, it is the command itself, in a process group: what made a group
+//! of its own is found among the descendants while its parents live; one that was orphaned before (`setsid sleep 99 &` of a
+//! command that then ends) is out of sight and goes on.
+//!
+//! Either way the host's own death takes it along (`PR_SET_PDEATHSIG`, which follows the thread that started it: the
+//! call's own, which waits for it).
 //!
 //! Processes are named by number, and a number is free for others once its process was reaped. So the command is reaped
 //! only after its group was killed.
@@ -19,7 +22,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdin, Command};
 
 use super::capture::{Capture, Captured};
-use super::offline::Offline;
+use super::keeper;
+use super::namespaces::Namespaces;
 use crate::engine::request::CancelToken;
 
 /// How long the streams may stay open after every known process of the command is dead. They close at once unless a
@@ -30,12 +34,12 @@ const DRAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Prepared {
     pub(crate) command: Command,
     pub(crate) directory: OwnedFd,
-    /// Cuts it off the network; none where the network is open.
-    pub(crate) offline: Option<Offline>,
+    /// What it does not share with the machine; none when it shares everything.
+    pub(crate) namespaces: Option<Namespaces>,
     pub(crate) stdin: Vec<u8>,
     pub(crate) limit_bytes: usize,
     pub(crate) timeout: Option<Duration>,
-    /// Inherited by every process of the command, whatever they close at exec: see [`super::Hold`].
+    /// Inherited by every process of the command, and held by its keeper: see [`super::Hold`].
     pub(crate) hold: Option<OwnedFd>,
 }
 
@@ -55,8 +59,8 @@ pub(crate) enum End {
 /// Run a command to its end, or until it is out of time or cancelled. Whichever it is, and also when this future is
 /// dropped, its group is killed, and every descendant that can be found.
 pub(crate) async fn run(prepared: Prepared, cancel: &CancelToken) -> io::Result<End> {
-    let Prepared { command, directory, offline, stdin, limit_bytes, timeout, hold } = prepared;
-    let mut group = Group::of(start(command, directory, offline, hold)?)?;
+    let Prepared { command, directory, namespaces, stdin, limit_bytes, timeout, hold } = prepared;
+    let mut group = start(command, directory, namespaces, hold)?;
 
     let (stdout, stderr) = (Capture::default(), Capture::default());
     let streams = {
@@ -122,12 +126,12 @@ async fn feed(input: Option<ChildStdin>, bytes: &[u8]) {
     }
 }
 
-fn start(
+pub(super) fn start(
     mut command: Command,
     directory: OwnedFd,
-    offline: Option<Offline>,
+    namespaces: Option<Namespaces>,
     hold: Option<OwnedFd>,
-) -> io::Result<Child> {
+) -> io::Result<Group> {
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -135,19 +139,26 @@ fn start(
         .process_group(0)
         .kill_on_drop(true);
     let host = rustix::process::getpid();
+    let is_kept = namespaces.as_ref().is_some_and(Namespaces::hold_processes);
     // SAFETY: between fork and exec only async-signal-safe calls are allowed, since another thread may hold any lock
     // (the allocator's, say). The closure makes plain system calls through rustix on values it owns, and allocates
     // nothing: an error is a bare error number.
     unsafe {
         command.pre_exec(move || {
-            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            // Before the namespaces: a directory from outside of them has no path inside.
+            rustix::process::fchdir(directory.as_fd())?;
+            if let Some(namespaces) = &namespaces {
+                namespaces.unshare()?;
+            }
+            // After them: the kernel forgets it when a process's rights change.
+            let death_signal = if is_kept { keeper::END } else { Signal::KILL };
+            rustix::process::set_parent_process_death_signal(Some(death_signal))?;
             // The host may have died before the line above.
             if rustix::process::getppid() != Some(host) {
                 return Err(rustix::io::Errno::SRCH.into());
             }
-            rustix::process::fchdir(directory.as_fd())?;
-            if let Some(offline) = &offline {
-                offline.enter()?;
+            if let Some(namespaces) = &namespaces {
+                namespaces.divide(hold.as_ref())?;
             }
             close_inherited()?;
             match &hold {
@@ -156,7 +167,7 @@ fn start(
             }
         });
     }
-    command.spawn()
+    Group::of(command.spawn()?, is_kept)
 }
 
 /// Mark every descriptor beyond the three streams to close at exec. Everything Rust opens is so marked already; this is
@@ -180,23 +191,25 @@ fn close_inherited() -> io::Result<()> {
 /// cost 30 µs.
 const INHERITED_FDS: i32 = 256;
 
-/// A command and its process group; killed when dropped.
-struct Group {
+/// A command and what it has started; killed when dropped.
+pub(super) struct Group {
     child: Child,
-    pid: Pid,
+    pub(super) pid: Pid,
+    /// Whether the child is a keeper, or the command itself.
+    is_kept: bool,
     /// The number may be somebody else's by now.
     reaped: bool,
 }
 
 impl Group {
-    fn of(child: Child) -> io::Result<Self> {
+    fn of(child: Child, is_kept: bool) -> io::Result<Self> {
         let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let pid = id.ok_or_else(|| io::Error::other("the command has no process id"))?;
-        Ok(Self { child, pid, reaped: false })
+        Ok(Self { child, pid, is_kept, reaped: false })
     }
 
     /// Wait until the command itself has ended, and leave it to be reaped.
-    fn exited(&self) -> impl Future<Output = ()> + use<> {
+    pub(super) fn exited(&self) -> impl Future<Output = ()> + use<> {
         let pid = self.pid;
         // A thread of its own waits: the runtime knows only how to wait and reap in one.
         let waiting = tokio::task::spawn_blocking(move || wait_unreaped(pid));
@@ -206,16 +219,22 @@ impl Group {
     }
 
     /// Kill what is left of the group, and reap the command.
-    async fn end(&mut self) -> io::Result<ExitStatus> {
+    pub(super) async fn end(&mut self) -> io::Result<ExitStatus> {
         self.kill();
         let status = self.child.wait().await?;
         self.reaped = true;
         Ok(status)
     }
 
-    /// Kill the group, and every descendant that left it and can be found.
+    /// Kill the group, and every descendant that left it and can be found. A keeper does so itself, and then ends.
     fn kill(&self) {
         if self.reaped {
+            return;
+        }
+        if self.is_kept {
+            let _ = kill_process(self.pid, keeper::END);
+            // In case that somebody has stopped it.
+            let _ = kill_process(self.pid, Signal::CONT);
             return;
         }
         // Stopped first, so that the tree stands still while it is walked. Errors mean that nobody is there.

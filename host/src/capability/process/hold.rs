@@ -2,8 +2,9 @@
 //!
 //! When the host is killed, a command dies with it, but what that command has started may live on for a moment. Whether
 //! its effect is there can be told only once that is gone, too. So each process of a call inherits a descriptor on which a
-//! lock is held: it is free again when the last of them has ended. A program that closes what it does not know (`ssh`
-//! does) is out of sight, and so is what a remote machine still works on.
+//! lock is held: it is free again when the last of them has ended. A program may close what it does not know (`ssh` does);
+//! a command's keeper holds the lock all the same until nothing is left (see [`super::keeper`]). Where there is none, such a
+//! program is out of sight, and so is always what a remote machine still works on.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};

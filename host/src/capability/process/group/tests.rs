@@ -13,7 +13,7 @@ fn runtime() -> Runtime {
 fn shell(command: &str) -> Group {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", command]);
-    Group::of(start(shell, File::open("/").unwrap().into(), None, None).unwrap()).unwrap()
+    start(shell, File::open("/").unwrap().into(), None, None).unwrap()
 }
 
 /// The letter of the process's state; `Z` is one that has ended and was not reaped.
@@ -61,7 +61,7 @@ fn what_a_killed_command_leaves_behind_holds_the_lock_until_it_ends() {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", "setsid sh -c 'echo > ready; read line < gate' & wait"]);
         let directory = File::open(directory.path()).unwrap().into();
-        let mut group = Group::of(start(shell, directory, None, hold.take().unwrap()).unwrap()).unwrap();
+        let mut group = start(shell, directory, None, hold.take().unwrap()).unwrap();
         while !ready.exists() {
             std::thread::yield_now();
         }

@@ -1,0 +1,204 @@
+//! The keeper of a command: what the host has started in its place, outside the command's namespace of processes.
+//!
+//! ```text
+//! host ── keeper ─┬─ init     the namespace's first process; when it dies, the kernel kills all others
+//!                 └─ command  starts whatever it likes, in the namespace
+//! ```
+//!
+//! When the command ends, or the host dies or says so, the keeper kills the init, waits until nothing is left in the
+//! namespace, and ends as the command has ended. So a keeper that has ended leaves nobody. The keeper holds the call's lock
+//! all that time: a process of the command that closes what it has inherited does not free it. If the keeper itself is
+//! killed, the init dies with it.
+//!
+//! The command is not the init itself, since the kernel spares that one the signals that it does not handle. Both are the
+//! keeper's children, so the command's status comes from the kernel, unchanged.
+//!
+//! No program is executed for keeper and init: both are what fork made of the host, waiting. They hold no descriptor but
+//! the lock, and every signal is blocked, so that no handler of the host's runs. The init cannot be looked into: it has
+//! a copy of the host's memory.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{
+    DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, kill_process, pidfd_open,
+    set_dumpable_behavior, set_parent_process_death_signal, setpgid, wait, waitpid,
+};
+
+/// Ends the command, when it is sent to the keeper.
+pub(super) const END: Signal = Signal::TERM;
+
+/// Become keeper, init and command. Returns in the command alone, or with an error in whom there was before.
+///
+/// For the single-threaded child between fork and exec, in which a new namespace of processes awaits its children: plain
+/// system calls, no allocation.
+pub(super) fn split(hold: Option<&OwnedFd>) -> io::Result<()> {
+    default_action(libc::SIGCHLD);
+    let keeper = pidfd_open(getpid(), PidfdFlags::empty())?;
+    let Some(init) = fork()? else { be_init(keeper.as_fd()) };
+    match fork() {
+        Ok(None) => {
+            // A group without the keeper in it: the command may signal its own.
+            setpgid(None, None)?;
+            set_blocked(&none());
+            Ok(())
+        }
+        Ok(Some(command)) => keep(init, command, hold),
+        Err(error) => {
+            let _ = kill_process(init, Signal::KILL);
+            let _ = waitpid(Some(init), WaitOptions::empty());
+            Err(error)
+        }
+    }
+}
+
+/// Let no signal interrupt this process, which has the host's handlers, until [`split`] has made a command of it.
+pub(super) fn block_signals() {
+    set_blocked(&all());
+}
+
+/// A child in the same place; none is the answer that the child gets.
+fn fork() -> io::Result<Option<Pid>> {
+    // The system call, and not the library's function: that one takes locks and runs what others have registered for it,
+    // which a child of a process with threads may not do.
+    //
+    // SAFETY: without `CLONE_VM` the child has a memory of its own, and goes on from here as after any fork. This process
+    // has one thread. What the library remembers of it (its thread's number) is not used: both sides make system calls.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(libc::SIGCHLD), 0, 0, 0, 0) };
+    match i32::try_from(pid) {
+        Ok(-1) | Err(_) => Err(io::Error::last_os_error()),
+        Ok(pid) => Ok(Pid::from_raw(pid)),
+    }
+}
+
+/// The first process of the namespace: it reaps what has lost its parents, and dies with the keeper.
+fn be_init(keeper: BorrowedFd<'_>) -> ! {
+    let prepared = set_parent_process_death_signal(Some(Signal::KILL))
+        .and_then(|()| set_dumpable_behavior(DumpableBehavior::NotDumpable));
+    // The keeper may have died before that. Whoever has ended is readable.
+    let mut ended = [PollFd::from_borrowed_fd(keeper, PollFlags::IN)];
+    let is_kept = poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0);
+    if prepared.is_err() || !is_kept || close_all_but(None).is_err() {
+        exit(1);
+    }
+    // SAFETY: no handler is set. Children of whom this is ignored need no reaping.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    loop {
+        // SAFETY: a plain system call. It returns after a handler has run, and there is none.
+        unsafe { libc::pause() };
+    }
+}
+
+/// Wait for the command's end, or for the word to end it; see to it that nothing is left; and end as it has ended.
+fn keep(init: Pid, command: Pid, hold: Option<&OwnedFd>) -> ! {
+    // Its number is the init's until it was reaped.
+    let mut init = Some(init);
+    let end = |init: Option<Pid>| {
+        if let Some(init) = init {
+            let _ = kill_process(init, Signal::KILL);
+        }
+    };
+    if close_all_but(hold).is_err() {
+        end(init);
+    }
+    let mut status = None;
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, ended))) if pid == command => {
+                status = Some(ended);
+                end(init);
+            }
+            Ok(Some((pid, _))) if Some(pid) == init => init = None,
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => {
+                if next_signal() == END.as_raw() {
+                    end(init);
+                }
+            }
+            // No children any more. The init ends last: when nobody else is in the namespace.
+            Err(_) => end_as(status),
+        }
+    }
+}
+
+/// Wait for the end of a child, or for [`END`].
+fn next_signal() -> i32 {
+    let mut awaited = none();
+    // SAFETY: the set is a valid one, and both are signals. No information is asked for.
+    unsafe {
+        libc::sigaddset(&raw mut awaited, libc::SIGCHLD);
+        libc::sigaddset(&raw mut awaited, END.as_raw());
+        libc::sigwaitinfo(&raw const awaited, ptr::null_mut())
+    }
+}
+
+/// End this process as another one has ended.
+fn end_as(status: Option<WaitStatus>) -> ! {
+    let Some(status) = status else { exit(1) };
+    let Some(signal) = status.terminating_signal() else { exit(status.exit_status().unwrap_or(1)) };
+    // Its memory is the host's, and nobody wants a dump of that.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    default_action(signal);
+    let mut others = all();
+    // SAFETY: the set is a valid one; the signal ended a process, so it is one.
+    unsafe { libc::sigdelset(&raw mut others, signal) };
+    set_blocked(&others);
+    // SAFETY: a plain system call, by which this process ends.
+    unsafe { libc::kill(getpid().as_raw_pid(), signal) };
+    exit(1)
+}
+
+/// At once: what the host has registered for its own end is not run.
+fn exit(code: i32) -> ! {
+    // SAFETY: it does not return, and needs nothing of this process.
+    unsafe { libc::_exit(code) }
+}
+
+fn close_all_but(kept: Option<&OwnedFd>) -> io::Result<()> {
+    let close = |first: libc::c_uint, last: libc::c_uint| {
+        // SAFETY: whoever calls this never returns, so nobody uses what is closed here.
+        let done = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    let Some(kept) = kept.map(|kept| kept.as_raw_fd().cast_unsigned()) else {
+        return close(0, libc::c_uint::MAX);
+    };
+    if kept > 0 {
+        close(0, kept - 1)?;
+    }
+    close(kept + 1, libc::c_uint::MAX)
+}
+
+fn default_action(signal: i32) {
+    // SAFETY: no handler is set, and a number that is no signal's is refused.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+fn set_blocked(signals: &libc::sigset_t) {
+    // SAFETY: the set is a valid one; the old one is not asked for.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, signals, ptr::null_mut()) };
+}
+
+fn none() -> libc::sigset_t {
+    let mut set = std::mem::MaybeUninit::uninit();
+    // SAFETY: the call writes the whole set, and cannot fail.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        set.assume_init()
+    }
+}
+
+fn all() -> libc::sigset_t {
+    let mut set = std::mem::MaybeUninit::uninit();
+    // SAFETY: the call writes the whole set, and cannot fail.
+    unsafe {
+        libc::sigfillset(set.as_mut_ptr());
+        set.assume_init()
+    }
+}
+
+#[cfg(test)]
+mod tests;
