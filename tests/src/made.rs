@@ -1,26 +1,60 @@
 //! Journals made by the library, without a process of `deed`: large ones, and ones that take long to come by.
 
-use std::{path::Path, sync::Arc, thread, time::Instant};
+use std::{
+    fs::{File, TryLockError},
+    ops::Deref,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::Instant,
+};
 
 use deed::sources::SeededEntropy;
 use deed_journal::{
-    Base, Durability, EffectClass, Idle, Journal, MessageBody, Op, OpenError, Options, Outcome, Planned,
-    Role, Run, RunId, RunStatus, SessionId, SettledBy, StepEvent, StepKind, StepResult,
+    Base, Durability, EffectClass, Idle, Journal, MessageBody, Op, Options, Outcome, Planned, Role, Run,
+    RunId, RunStatus, SessionId, SettledBy, StepEvent, StepKind, StepResult,
 };
 use serde_json::{Value, json};
 
 use crate::process::PATIENCE;
 
 /// Own the journal at `path`. It syncs when it is told to and when it is closed, not when time has passed.
-pub fn open_journal(path: &Path) -> Journal {
-    let begun = Instant::now();
-    loop {
-        let options = Options { entropy: Arc::new(SeededEntropy::new(1, 0)), boot: None, idle: Idle::Never };
-        match Journal::open(path, options) {
-            Ok(journal) => return journal,
-            // A process that another test of this one is just starting holds all that this one held until it is exec'd.
-            Err(OpenError::InUse { .. }) if begun.elapsed() < PATIENCE => thread::yield_now(),
-            Err(error) => panic!("failed to open a journal: {error}"),
+pub fn open_journal(path: &Path) -> OpenJournal {
+    let options = Options { entropy: Arc::new(SeededEntropy::new(1, 0)), boot: None, idle: Idle::Never };
+    let journal =
+        Journal::open(path, options).unwrap_or_else(|error| panic!("failed to open a journal: {error}"));
+    OpenJournal { journal: Some(journal), path: path.to_owned() }
+}
+
+/// A journal that this process has. When it is dropped, nobody has it any more: a process that another test is just
+/// starting holds all that this one held until it is exec'd, and that is waited for.
+pub struct OpenJournal {
+    journal: Option<Journal>,
+    path: PathBuf,
+}
+
+impl Deref for OpenJournal {
+    type Target = Journal;
+
+    fn deref(&self) -> &Journal {
+        self.journal.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for OpenJournal {
+    fn drop(&mut self) {
+        drop(self.journal.take());
+        let mut owner = self.path.clone().into_os_string();
+        owner.push(".owner");
+        let begun = Instant::now();
+        for path in [Path::new(&owner), &self.path] {
+            let is_held = || {
+                let file = File::open(path).ok();
+                file.is_some_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+            };
+            while is_held() && begun.elapsed() < PATIENCE {
+                thread::yield_now();
+            }
         }
     }
 }

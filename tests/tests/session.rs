@@ -2,23 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{fs, path::Path, sync::Arc};
+use std::fs;
 
-use deed::sources::SeededEntropy;
-use deed_journal::{
-    Durability, Idle, Journal, MessageBody, Op, Options, Role, Run, RunId, RunStatus, SessionId,
-};
+use deed_journal::{Durability, Journal, MessageBody, Op, Role, Run, RunId, RunStatus, SessionId};
+use deed_tests::made::open_journal;
 use deed_tests::{Outcome, Sandbox};
 use serde_json::{Value, json};
 
 const SESSION: SessionId = SessionId::from_bytes([0xab; 16]);
 const OTHER: SessionId = SessionId::from_bytes([0xcd; 16]);
 const RUN: RunId = RunId::from_bytes([0x12; 16]);
-
-fn open(path: &Path) -> Journal {
-    let options = Options { entropy: Arc::new(SeededEntropy::new(1, 0)), boot: None, idle: Idle::Never };
-    Journal::open(path, options).unwrap()
-}
 
 fn commit(journal: &Journal, op: Op) {
     journal.commit(vec![op], Durability::Durable).unwrap();
@@ -33,7 +26,7 @@ fn append(journal: &Journal, session: SessionId, texts: &[&str]) {
 /// A journal with a session of its own, of five messages, and the session of a run.
 fn sandbox(status: RunStatus) -> Sandbox {
     let sandbox = Sandbox::bare();
-    let journal = open(&sandbox.journal());
+    let journal = open_journal(&sandbox.journal());
     commit(&journal, Op::CreateSession { session: SESSION, created_ms: 1_000 });
     append(&journal, SESSION, &["one", "two", "three"]);
     append(&journal, SESSION, &["four", "five"]);
@@ -96,7 +89,7 @@ fn a_session_is_named_by_its_id_its_start_or_a_run_and_by_nothing_else() {
     let mut near = *SESSION.as_bytes();
     near[15] = 0;
     let session = SessionId::from_bytes(near);
-    commit(&open(&sandbox.journal()), Op::CreateSession { session, created_ms: 5_000 });
+    commit(&open_journal(&sandbox.journal()), Op::CreateSession { session, created_ms: 5_000 });
     for (name, said) in [
         ("abab", "`abab` names 2 sessions; give more digits"),
         ("ab", "`ab` is too short to name a session: give at least 4 digits of its id"),
