@@ -38,6 +38,7 @@
 mod apply;
 mod backup;
 mod base64_bytes;
+mod change;
 mod commit;
 mod effect;
 #[cfg(feature = "test-support")]
@@ -73,6 +74,7 @@ mod wait;
 mod writer;
 
 pub use backup::{BackedUp, BackupError};
+pub use change::{Change, Changes, PathBytes, Published, Version};
 pub use commit::{CommitError, Op};
 pub use effect::EffectClass;
 pub use id::{Digest, IdempotencyKey, ParseIdError, RunId, SessionId, StoreId, WaitId};

@@ -12,7 +12,7 @@ use crate::storage::{Snapshot, StorageError};
 
 /// The version written in front of every record. A record with a higher one is refused untouched. 2: a step may hold the
 /// verdict of a probe, and a question may be answered by its expiry.
-pub(crate) const SCHEMA_VERSION: u8 = 2;
+pub(crate) const SCHEMA_VERSION: u8 = 3;
 
 /// JSON beyond this goes to a blob. Sixteen pages: a leaf still holds several records, and a step's arguments and result
 /// seldom reach it.

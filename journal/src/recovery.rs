@@ -9,6 +9,11 @@ use crate::step::{ProbeVerdict, Step, StepKind, StepStatus};
 pub enum Recovery {
     /// Its outcome is committed: return it. Nothing runs.
     Return,
+    /// Its outcome is committed, and what it changed may not be in the workspace yet: publish that.
+    Publish {
+        /// The attempt whose changes they are.
+        attempt: u32,
+    },
     /// Record the intent of this attempt, and run it.
     Run {
         /// The attempt to make.
@@ -36,6 +41,7 @@ impl Recovery {
     pub fn of(step: &Step, started: Started) -> Self {
         let attempt = step.attempt();
         match step.status() {
+            _ if step.is_pending() => Self::Publish { attempt },
             StepStatus::Completed | StepStatus::Failed | StepStatus::Abandoned => Self::Return,
             StepStatus::Planned => Self::Run { attempt: 1 },
             StepStatus::NeedsReconcile => Self::Answer { attempt },
@@ -61,6 +67,7 @@ fn was_not_landed(step: &Step) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::change::{Change, Changes, PathBytes, Published, Version};
     use crate::step::{Intent, Outcome, Planned, Probed, SettledBy, StepEvent, StepResult, Unsettled};
 
     fn step(effect: EffectClass, contained: bool, events: &[StepEvent]) -> Step {
@@ -115,6 +122,24 @@ mod tests {
             assert_eq!(of(&[&intent, &unsettled], Started::Yes), Recovery::Answer { attempt: 1 });
             assert_eq!(of(&[&intent, &outcome], Started::Yes), Recovery::Return);
             assert_eq!(of(&[&intent, &unsettled, &outcome], Started::Yes), Recovery::Return);
+            if contained {
+                let changes = StepEvent::Changes(Changes {
+                    attempt: 1,
+                    number: 0,
+                    changes: vec![Change {
+                        path: PathBytes::new("log"),
+                        base: Version::Absent,
+                        staged: Version::Directory { mode: 0o755 },
+                    }],
+                    diff: String::new(),
+                });
+                let published =
+                    StepEvent::Published(Published { attempt: 1, published_ms: 0, kept: Vec::new() });
+                let settled = [&intent, &changes, &outcome];
+                assert_eq!(of(&settled, Started::Yes), Recovery::Publish { attempt: 1 });
+                let events = [&intent, &changes, &outcome, &published];
+                assert_eq!(of(&events, Started::Yes), Recovery::Return);
+            }
         }
     }
 }

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::change::{Change, Changes, Published};
 use crate::effect::EffectClass;
 use crate::id::{Digest, RunId};
 use crate::marks::MarkPlace;
@@ -302,8 +303,12 @@ pub enum StepEvent {
     Probed(Probed),
     /// An attempt's outcome is unknown.
     Unsettled(Unsettled),
+    /// What a contained attempt changed. Commits with its outcome.
+    Changes(Changes),
     /// It is settled.
     Outcome(Outcome),
+    /// What the settled step changed is in the workspace.
+    Published(Published),
 }
 
 impl StepEvent {
@@ -316,7 +321,9 @@ impl StepEvent {
             Self::Receipt(receipt) => (receipt.attempt, 2, receipt.number),
             Self::Probed(probed) => (probed.attempt, 3, 0),
             Self::Unsettled(unsettled) => (unsettled.attempt, 4, 0),
+            Self::Changes(changes) => (changes.attempt, 5, changes.number),
             Self::Outcome(_) => (u32::MAX, 9, 0),
+            Self::Published(_) => (u32::MAX, 10, 0),
         };
         Key::step_event(run, seq, attempt, order, number)
     }
@@ -329,7 +336,9 @@ impl StepEvent {
             Self::Receipt(receipt) => format!("receipt {} of attempt {}", receipt.number, receipt.attempt),
             Self::Probed(probed) => format!("probe of attempt {}", probed.attempt),
             Self::Unsettled(unsettled) => format!("question about attempt {}", unsettled.attempt),
+            Self::Changes(changes) => format!("changes of attempt {}", changes.attempt),
             Self::Outcome(_) => "outcome".to_owned(),
+            Self::Published(_) => "publication".to_owned(),
         }
     }
 }
@@ -356,16 +365,34 @@ pub struct Step {
     pub planned: Planned,
     /// Its attempts, oldest first. A pure step runs without recording them.
     pub attempts: Vec<Attempt>,
-    /// The newest receipt of any attempt.
+    /// The newest receipt of any attempt; of a contained step, of the last one: what others did was dropped with them.
     pub receipt: Option<Vec<u8>>,
+    /// What a contained step changed, in the order of its publication.
+    pub changes: Vec<Change>,
+    /// How its texts changed, as far as it was kept.
+    pub diff: String,
     /// What came of it.
     pub outcome: Option<Outcome>,
+    /// Its changes are in the workspace.
+    pub published: Option<Published>,
+    /// Records of changes so far.
+    change_parts: u32,
 }
 
 impl Step {
     /// A step that was just planned.
     pub fn new(seq: u64, planned: Planned) -> Self {
-        Self { seq, planned, attempts: Vec::new(), receipt: None, outcome: None }
+        Self {
+            seq,
+            planned,
+            attempts: Vec::new(),
+            receipt: None,
+            changes: Vec::new(),
+            diff: String::new(),
+            outcome: None,
+            published: None,
+            change_parts: 0,
+        }
     }
 
     /// Where it stands.
@@ -388,13 +415,28 @@ impl Step {
         self.outcome.as_ref().map(|outcome| outcome.attempt).or(recorded).unwrap_or(0)
     }
 
+    /// Whether it is settled and what it changed is not known to be in the workspace.
+    pub fn is_pending(&self) -> bool {
+        self.outcome.is_some() && !self.changes.is_empty() && self.published.is_none()
+    }
+
     /// Take in one more event.
     ///
     /// # Errors
     /// Says why the event does not follow from those before it; then nothing changed.
     pub fn apply(&mut self, event: &StepEvent) -> Result<(), &'static str> {
+        if let StepEvent::Published(published) = event {
+            if !self.is_pending() || published.attempt != self.attempt() {
+                return Err("there is nothing of this attempt to publish");
+            }
+            self.published = Some(published.clone());
+            return Ok(());
+        }
         if self.outcome.is_some() {
             return Err("the step is settled");
+        }
+        if self.change_parts > 0 && !matches!(event, StepEvent::Changes(_) | StepEvent::Outcome(_)) {
+            return Err("changes are recorded with the outcome");
         }
         let last = self.attempts.last();
         match event {
@@ -404,6 +446,9 @@ impl Step {
                     return Err("attempts are numbered without gaps");
                 }
                 let intent = intent.clone();
+                if self.planned.contained {
+                    self.receipt = None;
+                }
                 self.attempts.push(Attempt { intent, receipts: 0, probed: None, unsettled: None });
             }
             StepEvent::Receipt(receipt) => {
@@ -435,6 +480,20 @@ impl Step {
                 }
                 attempt.unsettled = Some(unsettled.clone());
             }
+            StepEvent::Changes(changes) => {
+                if !self.planned.contained {
+                    return Err("only a contained step records its changes");
+                }
+                if last.is_none_or(|attempt| attempt.intent.attempt != changes.attempt)
+                    || self.change_parts != changes.number
+                {
+                    return Err("changes are of the last attempt, in parts numbered without gaps");
+                }
+                self.change_parts += 1;
+                self.changes.extend_from_slice(&changes.changes);
+                self.diff.push_str(&changes.diff);
+            }
+            StepEvent::Published(_) => return Err("the step is not settled"),
             StepEvent::Outcome(outcome) => {
                 if last.is_some_and(|attempt| attempt.intent.attempt != outcome.attempt) {
                     return Err("an outcome is of the last attempt");

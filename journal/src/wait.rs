@@ -14,6 +14,8 @@ pub enum WaitKind {
     Question,
     /// Did this call happen?
     Reconcile,
+    /// Which version of a file is to stay?
+    Conflict,
 }
 
 impl WaitKind {
@@ -23,6 +25,7 @@ impl WaitKind {
             Self::Approval => "approval",
             Self::Question => "question",
             Self::Reconcile => "reconcile",
+            Self::Conflict => "conflict",
         }
     }
 }

@@ -7,15 +7,16 @@ use std::path::Path;
 
 use crate::support::options;
 use deed_journal::{
-    Answer, Asked, Criterion, Digest, Durability, EXPIRED, EffectClass, EffectState, Intent, Journal,
-    MessageBody, Op, Outcome, Planned, Position, ProbeVerdict, Probed, Reader, Receipt, RewriteKind, Role,
+    Answer, Asked, Change, Changes, Criterion, Digest, Durability, EXPIRED, EffectClass, EffectState, Intent, Journal,
+    MessageBody, Op, Outcome, PathBytes, Planned, Position, ProbeVerdict, Probed, Published, Reader, Recovery, Receipt, RewriteKind, Role,
     Run, RunId, RunKind, RunStatus, SessionId, SettledBy, StepError, StepEvent, StepKind, StepResult,
-    StepStatus, ToolCall, ToolResult, Turn, Unsettled, Usage, WaitId, WaitKind,
+    Started, StepStatus, ToolCall, ToolResult, Turn, Unsettled, Usage, Version, WaitId, WaitKind,
 };
 use serde_json::json;
 
 const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/format-1.redb");
 const FIXTURE_2: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/format-2.redb");
+const FIXTURE_3: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/format-3.redb");
 
 fn open(path: &Path) -> Journal {
     Journal::open(path, options()).unwrap()
@@ -147,6 +148,7 @@ fn write_the_fixture_when_asked() {
         let journal = open(path);
         write(&journal);
         write_2(&journal);
+        write_3(&journal);
     }
 }
 
@@ -208,6 +210,75 @@ fn the_second_format_opens() {
     assert_eq!((step.status(), step.attempt()), (StepStatus::Intent, 4));
     let wait = reader.wait(WaitId { run: id(4), seq: 1, revision: 0 }).unwrap().unwrap();
     assert_eq!((wait.asked.expires_ms, wait.answer.unwrap().option.as_str()), (Some(4002), EXPIRED));
+}
+
+/// What the third format has in addition: a contained step that is published, one that is not, and a question about that.
+fn write_3(journal: &Journal) {
+    let run = Run::new(id(5), SessionId::from_bytes([15; 16]), [25; 16], "contained", 5000);
+    let step = |seq, event| Op::Step { run: run.id, seq, event };
+    let args = json!({ "command": "echo tick >> log" });
+    let planned = Planned {
+        contained: true,
+        ..Planned::new(StepKind::ToolCall, "shell", EffectClass::NonIdempotent, args, 5001)
+    };
+    let mut ops = vec![Op::CreateRun { run: Box::new(run.clone()), source: json!({ "made": "of more" }) }];
+    for seq in [1, 2] {
+        ops.push(step(seq, StepEvent::Planned(planned.clone())));
+        ops.push(step(seq, StepEvent::Intent(Intent { attempt: 1, clock_ms: 5002, marks: None })));
+        for (number, changes) in (0..).zip(changes().chunks(3)) {
+            let diff = if number == 0 { "+tick\n".to_owned() } else { String::new() };
+            let changes = Changes { attempt: 1, number, changes: changes.to_vec(), diff };
+            ops.push(step(seq, StepEvent::Changes(changes)));
+        }
+        let outcome = Outcome {
+            attempt: 1,
+            result: StepResult::Completed { value: json!("done") },
+            settled_by: SettledBy::Execution,
+            landed_before: false,
+            settled_ms: 5003,
+        };
+        ops.push(step(seq, StepEvent::Outcome(outcome)));
+    }
+    let kept = vec![PathBytes::new(*b"b\xff")];
+    ops.push(step(1, StepEvent::Published(Published { attempt: 1, published_ms: 5004, kept })));
+    ops.push(Op::Ask(Asked {
+        id: WaitId { run: run.id, seq: 2, revision: 1 },
+        kind: WaitKind::Conflict,
+        name: "shell".into(),
+        question: "Which is to stay?".into(),
+        options: vec!["keep".into(), "replace".into()],
+        opened_ms: 5005,
+        expires_ms: None,
+    }));
+    journal.commit(ops, Durability::Durable).unwrap();
+}
+
+fn changes() -> Vec<Change> {
+    let file =
+        |content: &[u8]| Version::File { digest: Digest::of(content), size_bytes: content.len() as u64, mode: 0o644 };
+    let change = |path: &[u8], base, staged| Change { path: PathBytes::new(path), base, staged };
+    vec![
+        change(b"log", file(b""), file(b"tick\n")),
+        change(b"d", Version::Absent, Version::Directory { mode: 0o755 }),
+        change(b"d/l", Version::Special, Version::Link { target: PathBytes::new(*b"../log") }),
+        change(b"b\xff", file(b"gone"), Version::Absent),
+    ]
+}
+
+#[test]
+fn the_third_format_opens() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal.redb");
+    std::fs::copy(FIXTURE_3, &path).unwrap();
+    let reader = Reader::open(&path).unwrap();
+    check(&reader);
+    let steps = reader.steps(id(5)).unwrap();
+    assert_eq!(steps.iter().map(|step| step.is_pending()).collect::<Vec<_>>(), [false, true]);
+    assert_eq!((&steps[1].changes, steps[1].diff.as_str()), (&changes(), "+tick\n"));
+    assert_eq!(Recovery::of(&steps[1], Started::Unknown), Recovery::Publish { attempt: 1 });
+    assert_eq!(steps[0].published.as_ref().unwrap().kept, [PathBytes::new(*b"b\xff")]);
+    let wait = reader.wait(WaitId { run: id(5), seq: 2, revision: 1 }).unwrap().unwrap();
+    assert_eq!(wait.asked.kind, WaitKind::Conflict);
 }
 
 #[test]
