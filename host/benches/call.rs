@@ -42,6 +42,7 @@ impl Bench {
                 limits: &Limits::default(),
                 observer: &observer,
                 cancel: &CancelToken::new(),
+                stage: None,
                 lock: None,
             },
         )

@@ -1,6 +1,8 @@
-//! What the host keeps beside the journal: the components that unsettled steps run on, and the locks of calls.
+//! What the host keeps beside the journal: the components that unsettled steps run on, the locks of calls, and the stages of
+//! contained ones.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -13,6 +15,7 @@ use deed_journal::{Digest, RunId};
 use tempfile::NamedTempFile;
 
 use crate::engine::{Engine, Plugin};
+use crate::stage::{self, Stage};
 
 /// How long recovery waits for the processes of an earlier attempt. They were told to die with their host, so they are
 /// gone within milliseconds; what is left after five seconds does not mean to go.
@@ -21,24 +24,41 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it looks.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
-/// The two directories beside a journal.
+/// The directories beside a journal.
 #[derive(Debug)]
 pub struct Beside {
+    journal: PathBuf,
     components: PathBuf,
     calls: PathBuf,
+    stages: PathBuf,
+    /// The workspaces in which calls can be contained, with commands or without; of the others, why not.
+    staged: Mutex<BTreeMap<(PathBuf, bool), Result<(), String>>>,
     /// Kept components that were loaded.
     loaded: Mutex<BTreeMap<Digest, Plugin>>,
 }
 
 impl Beside {
-    /// Beside the journal at `journal`: `journal.redb` has `journal.redb.components` and `journal.redb.calls`.
+    /// Beside the journal at `journal`: `journal.redb` has `journal.redb.components`, `journal.redb.calls` and
+    /// `journal.redb.stages`.
     pub fn new(journal: &Path) -> Self {
         let named = |suffix: &str| {
             let mut name = journal.as_os_str().to_owned();
             name.push(suffix);
             PathBuf::from(name)
         };
-        Self { components: named(".components"), calls: named(".calls"), loaded: Mutex::default() }
+        Self {
+            journal: journal.to_owned(),
+            components: named(".components"),
+            calls: named(".calls"),
+            stages: named(".stages"),
+            staged: Mutex::default(),
+            loaded: Mutex::default(),
+        }
+    }
+
+    /// The journal that all this is beside.
+    pub fn journal(&self) -> &Path {
+        &self.journal
     }
 
     /// Keep a component until no step needs it. Durable when this returns; one that is kept already costs a look.
@@ -87,21 +107,47 @@ impl Beside {
         Ok(())
     }
 
-    /// Drop the locks of every run but these.
+    /// Drop the locks and the stages of every run but these.
     pub fn forget_other_runs(&self, open: &BTreeSet<RunId>) -> io::Result<()> {
-        let entries = match fs::read_dir(&self.calls) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries?,
+        let others = |directory: &Path| {
+            let entries = match fs::read_dir(directory) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                entries => entries?.collect::<io::Result<Vec<_>>>()?,
+            };
+            let is_other = |name: &OsStr| {
+                let run = name.to_str().and_then(|name| name.split('-').next()?.parse().ok());
+                run.is_none_or(|run| !open.contains(&run))
+            };
+            let others = entries.into_iter().filter(|entry| is_other(&entry.file_name()));
+            io::Result::Ok(others.map(|entry| entry.path()).collect())
         };
-        for entry in entries {
-            let entry = entry?;
-            let name = entry.file_name();
-            let run = name.to_str().and_then(|name| name.split('-').next()?.parse().ok());
-            if run.is_none_or(|run| !open.contains(&run)) {
-                fs::remove_file(entry.path())?;
-            }
+        for lock in others(&self.calls)? {
+            fs::remove_file(lock)?;
+        }
+        for stage in others(&self.stages)? {
+            stage::remove(&stage)?;
         }
         Ok(())
+    }
+
+    /// The stage of an attempt over a workspace.
+    pub(crate) fn stage(&self, run: RunId, seq: u64, attempt: u32, workspace: &Path) -> Stage {
+        Stage::new(self.stages.join(format!("{run}-{seq}-{attempt}")), workspace.to_owned())
+    }
+
+    /// A stage that no attempt has.
+    pub(crate) fn trial_stage(&self, workspace: &Path) -> Stage {
+        Stage::new(self.stages.join(format!("trial-{}", std::process::id())), workspace.to_owned())
+    }
+
+    /// Whether calls can be contained in a workspace, with commands or without. Tried once; the answer is kept.
+    pub(crate) fn can_stage(
+        &self,
+        (workspace, commands): (&Path, bool),
+        attempt: impl FnOnce() -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
+        staged.entry((workspace.to_owned(), commands)).or_insert_with(attempt).clone()
     }
 
     fn component(&self, digest: Digest) -> PathBuf {

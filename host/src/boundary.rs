@@ -18,17 +18,23 @@ pub enum Boundary {
     AfterExec,
     /// Its outcome is durable.
     AfterCommit,
+    /// The first of its changes, if it was contained and made any, is in the workspace.
+    MidPublish,
+    /// All of them are, and nothing is recorded of that.
+    AfterPublish,
 }
 
 impl Boundary {
     /// Every boundary, in the order a step crosses them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::BeforeIntent,
         Self::AfterIntent,
         Self::MidExec,
         Self::AfterReceipt,
         Self::AfterExec,
         Self::AfterCommit,
+        Self::MidPublish,
+        Self::AfterPublish,
     ];
 
     /// The boundary as it is written everywhere.
@@ -40,6 +46,8 @@ impl Boundary {
             Self::AfterReceipt => "after_receipt",
             Self::AfterExec => "after_exec",
             Self::AfterCommit => "after_commit",
+            Self::MidPublish => "mid_publish",
+            Self::AfterPublish => "after_publish",
         }
     }
 }

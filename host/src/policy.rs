@@ -43,6 +43,22 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<ClassName>")]
     pub effect: Option<EffectClass>,
+    /// Whether what a matching call does to the workspace is held back until its outcome is recorded. Default: `auto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contain: Option<Contain>,
+}
+
+/// Whether what a call does to the workspace is held back until its outcome is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Contain {
+    /// That of every effectful call is; one that cannot be contained is refused.
+    Always,
+    /// That of non-idempotent calls is, which reach nothing but the workspace, where the machine can do it.
+    #[default]
+    Auto,
+    /// None is.
+    Never,
 }
 
 /// An effect class, as policies name it.

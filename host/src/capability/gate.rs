@@ -113,6 +113,8 @@ pub(crate) struct Gate(Arc<State>);
 struct State {
     tool: String,
     grants: Grants,
+    /// What the call does is held in a stage.
+    contained: bool,
     /// Whether something that may change the world was begun: [`NOTHING`], [`BEGUN`] or [`OVER`].
     begun: AtomicU8,
     /// Something was changed that did not sync itself.
@@ -144,9 +146,19 @@ impl Pending {
 
 impl Gate {
     pub(crate) fn new(tool: &str, grants: &Grants) -> Self {
+        Self::of(tool, grants, false)
+    }
+
+    /// Of a call that changes nothing but its stage: it never has an effect of its own.
+    pub(crate) fn contained(tool: &str, grants: &Grants) -> Self {
+        Self::of(tool, grants, true)
+    }
+
+    fn of(tool: &str, grants: &Grants, contained: bool) -> Self {
         Self(Arc::new(State {
             tool: tool.to_owned(),
             grants: grants.clone(),
+            contained,
             begun: AtomicU8::new(NOTHING),
             unsynced: AtomicBool::new(false),
             in_doubt: AtomicUsize::new(0),
@@ -320,12 +332,12 @@ impl Gate {
     /// from here on nothing begins on other threads either.
     pub(crate) fn may_have_effect(&self) -> bool {
         let begun = self.0.begun.compare_exchange(NOTHING, OVER, Ordering::AcqRel, Ordering::Acquire);
-        begun == Err(BEGUN)
+        begun == Err(BEGUN) && !self.0.contained
     }
 
     /// Whether something was changed that is not known to be durable.
     pub(crate) fn is_unsynced(&self) -> bool {
-        self.0.unsynced.load(Ordering::Acquire)
+        self.0.unsynced.load(Ordering::Acquire) && !self.0.contained
     }
 
     /// Leave open what came of an action, whatever the tool makes of its failure.
@@ -335,7 +347,7 @@ impl Gate {
 
     /// Whether an action was left open.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.0.in_doubt.load(Ordering::Acquire) > 0
+        self.0.in_doubt.load(Ordering::Acquire) > 0 && !self.0.contained
     }
 
     /// What was refused so far, oldest first.

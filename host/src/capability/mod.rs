@@ -21,3 +21,4 @@ pub(crate) use gate::{Action, Gate, is_operators};
 pub use git::GitEnvironment;
 pub use http::{Credential, CredentialError};
 pub use process::CommandEnvironment;
+pub(crate) use process::containment_is_possible;

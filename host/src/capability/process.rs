@@ -4,6 +4,7 @@
 //! is left behind: the command is started in [`namespaces`] of its own, and a [`keeper`] ends all that is in them.
 
 mod capture;
+mod confine;
 mod group;
 mod hold;
 mod keeper;
@@ -21,10 +22,12 @@ use tokio::process::Command;
 use wasmtime::component::{HasData, Linker};
 
 use self::bindings::deed::process::exec::{self, Capture, Ended, Error, Status};
+use self::confine::Confinement;
 use self::namespaces::Namespaces;
 use super::filesystem::leads_out;
 use super::{Action, Gate};
 use crate::engine::request::{CallObserver, CancelToken, LogLevel};
+use crate::stage::Mounted;
 
 pub(crate) use self::capture::Captured;
 pub(crate) use self::group::{End, Prepared, Status as Exit, run};
@@ -52,6 +55,9 @@ pub struct CommandEnvironment {
     pub search_path: OsString,
     /// The other variables, such as `HOME` and `LANG`.
     pub variables: Vec<(OsString, OsString)>,
+    /// The user's home, an absolute path without links. Contained commands find it as it is, under `HOME`, and what they write
+    /// there is thrown away. Default: none, and then they find everything outside of the workspace read-only.
+    pub home: Option<PathBuf>,
 }
 
 impl Default for CommandEnvironment {
@@ -60,6 +66,7 @@ impl Default for CommandEnvironment {
         Self {
             search_path: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into(),
             variables: vec![("LANG".into(), "C.UTF-8".into())],
+            home: None,
         }
     }
 }
@@ -70,6 +77,7 @@ pub(crate) struct ProcessCtx {
     environment: Arc<CommandEnvironment>,
     cancel: CancelToken,
     network: bool,
+    contained: Option<Arc<Mounted>>,
     hold: Hold,
     observer: Option<Arc<dyn CallObserver>>,
     gate: Gate,
@@ -85,6 +93,7 @@ impl ProcessCtx {
             environment: Arc::default(),
             cancel: CancelToken::new(),
             network: false,
+            contained: None,
             hold: Hold::default(),
             observer: None,
             gate,
@@ -111,6 +120,12 @@ impl ProcessCtxBuilder {
     /// Whether commands reach the network; they do not by default.
     pub(crate) fn network(mut self, open: bool) -> Self {
         self.0.network = open;
+        self
+    }
+
+    /// Where contained commands run.
+    pub(crate) fn contained(mut self, mounted: Option<Arc<Mounted>>) -> Self {
+        self.0.contained = mounted;
         self
     }
 
@@ -161,7 +176,7 @@ impl ProcessCtxView<'_> {
         self.0.gate.admit(Action::Execute(&name)).map_err(Error::Denied)?;
         let directory = self.open_directory(command.directory.as_deref())?;
         let program = find_named(&name, &self.0.environment.search_path).map_err(Error::NotFound)?;
-        if !self.0.network && !namespaces::network_is_possible() {
+        if !self.0.network && self.0.contained.is_none() && !namespaces::network_is_possible() {
             return Err(Error::Denied(format!(
                 "`{name}` was not started: this machine lets deed cut no command off the network, which is closed for this call; open it with `network: open` in the mission, or `--network open` for a single call"
             )));
@@ -175,9 +190,16 @@ impl ProcessCtxView<'_> {
             .env_clear()
             .env("PATH", &self.0.environment.search_path)
             .envs(self.0.environment.variables.iter().map(|(name, value)| (name, value)))
+            .envs(self.0.contained.as_ref().and(self.0.environment.home.as_ref()).map(|home| ("HOME", home)))
             .envs(command.env);
-        let namespaces = Namespaces::new(self.are_held(), !self.0.network);
-        let namespaces = namespaces.map(|namespaces| namespaces.around(&directory));
+        let namespaces = match &self.0.contained {
+            Some(mounted) => {
+                let refused = |why| Error::Denied(format!("`{name}` was not started: {why}"));
+                Namespaces::inside(Arc::clone(mounted), Confinement::new().map_err(refused)?)
+            }
+            None => Namespaces::new(self.are_held(), !self.0.network)
+                .map(|namespaces| namespaces.around(&directory)),
+        };
         let limit = command.output_limit_bytes.unwrap_or(OUTPUT_LIMIT_BYTES).min(OUTPUT_LIMIT_MAX_BYTES);
         let prepared = Prepared {
             command: prepared,
@@ -252,6 +274,12 @@ impl ProcessCtxView<'_> {
         })?;
         Ok(opened.into())
     }
+}
+
+/// Whether contained commands can be had here, or the reason why not.
+pub(crate) fn containment_is_possible() -> Result<(), &'static str> {
+    Confinement::new()?;
+    namespaces::processes_are_possible()
 }
 
 /// A program's name is looked up here, and not by the system, so that what is not there is known to have run nothing.

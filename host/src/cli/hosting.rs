@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use deed::beside::Beside;
 use deed::boundary::{Boundaries, KillPoint, Unarmed};
-use deed::capability::GitEnvironment;
+use deed::capability::{CommandEnvironment, GitEnvironment};
 use deed::engine::{CancelToken, Engine, EngineConfig, Limits};
 use deed::model::Model;
 use deed::policy::Operator;
@@ -71,6 +71,10 @@ pub(super) fn toolbox(global: &Global, workspaces: Vec<PathBuf>) -> Result<Toolb
         cache_dir,
         workspaces,
         git: git_environment(),
+        commands: CommandEnvironment {
+            home: std::env::home_dir().and_then(|home| home.canonicalize().ok()),
+            ..CommandEnvironment::default()
+        },
         credentials: credentials::read(config_dir().as_deref())?,
         ..EngineConfig::default()
     };

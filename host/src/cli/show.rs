@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use clap::Args;
 use deed::engine::Output;
-use deed_journal::{ProbeVerdict, StepEvent, StepResult};
+use deed_journal::{Change, ProbeVerdict, StepEvent, StepResult, Version};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -41,7 +41,12 @@ pub(super) fn run(global: &Global, args: &ShowArgs) -> Result<Exit> {
         shown["args"] = step.planned.args.clone();
         shown["output"] = json!(value);
         shown["receipt"] = json!(step.receipt.as_deref().map(String::from_utf8_lossy));
-        shown["events"] = json!(events);
+        shown["changes"] = json!(step.changes);
+        shown["diff"] = json!(step.diff);
+        shown["published"] = json!(step.published);
+        // What they changed is there already, all of it together.
+        let is_other = |event: &&StepEvent| !matches!(event, StepEvent::Changes(_));
+        shown["events"] = json!(events.iter().filter(is_other).collect::<Vec<_>>());
         output::json(&shown)?;
         return Ok(Exit::Done);
     }
@@ -57,12 +62,30 @@ pub(super) fn run(global: &Global, args: &ShowArgs) -> Result<Exit> {
     if let Some(receipt) = &step.receipt {
         out!("receipt    {}", String::from_utf8_lossy(receipt));
     }
+    if step.planned.contained {
+        let fate = match (&step.published, &step.outcome) {
+            (Some(_), _) => "contained, and published",
+            (None, Some(_)) if step.is_pending() => "contained, and not yet published",
+            (None, Some(_)) => "contained, and nothing to publish",
+            (None, None) => "contained",
+        };
+        out!("changes    {fate}");
+    }
     out!("\nevents");
     for event in &events {
         out!("  {}", event_line(event));
     }
     if let Some(value) = value {
         out!("\noutput\n{}", text_of(value));
+    }
+    if !step.changes.is_empty() {
+        out!("\nchanged");
+        for change in &step.changes {
+            out!("  {}", output::printable(&change_line(change)));
+        }
+    }
+    if !step.diff.is_empty() {
+        out!("\ndifference\n{}", output::printable(&step.diff).trim_end());
     }
     Ok(Exit::Done)
 }
@@ -89,6 +112,14 @@ fn event_line(event: &StepEvent) -> String {
         StepEvent::Unsettled(unsettled) => {
             format!("outcome of attempt {} unknown: {}", unsettled.attempt, unsettled.reason)
         }
+        StepEvent::Changes(changes) => {
+            let count = changes.changes.len();
+            format!("attempt {} changed {count} {}", changes.attempt, if count == 1 { "path" } else { "paths" })
+        }
+        StepEvent::Published(published) => {
+            let kept = published.kept.iter().map(|path| format!("; `{path}` stayed as somebody else made it"));
+            format!("{}  published{}", output::time(published.published_ms), kept.collect::<String>())
+        }
         StepEvent::Outcome(outcome) => {
             let what = match &outcome.result {
                 StepResult::Completed { .. } => "completed".to_owned(),
@@ -99,6 +130,33 @@ fn event_line(event: &StepEvent) -> String {
             let by = outcome.settled_by.as_str();
             format!("{}  {what}{landed}, settled by {by}", output::time(outcome.settled_ms))
         }
+    }
+}
+
+/// One path that a step changed: what became of it, and of what kind it is.
+fn change_line(change: &Change) -> String {
+    let (sign, what) = match (&change.base, &change.staged) {
+        (Version::Absent, staged) => ('+', kind(staged).to_owned()),
+        (base, Version::Absent) => ('-', kind(base).to_owned()),
+        (base, staged) if kind(base) != kind(staged) => ('~', format!("{}, was {}", kind(staged), kind(base))),
+        (Version::File { mode: from, .. }, Version::File { mode: to, .. })
+        | (Version::Directory { mode: from }, Version::Directory { mode: to })
+            if from != to =>
+        {
+            ('~', format!("{}, mode {from:o} to {to:o}", kind(&change.staged)))
+        }
+        (_, staged) => ('~', kind(staged).to_owned()),
+    };
+    format!("{sign} {}  ({what})", change.path)
+}
+
+const fn kind(version: &Version) -> &'static str {
+    match version {
+        Version::Absent => "nothing",
+        Version::File { .. } => "file",
+        Version::Directory { .. } => "directory",
+        Version::Link { .. } => "link",
+        Version::Special => "special file",
     }
 }
 

@@ -112,6 +112,7 @@ impl Engine {
             limits: &Limits::default(),
             observer: &observer,
             cancel: &CancelToken::new(),
+            stage: None,
             lock: None,
         };
         let (traces, raw) = self.run(&request, async |store| body(store, bindings).await)?;

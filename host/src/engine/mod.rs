@@ -11,7 +11,7 @@ pub(crate) mod request;
 mod state;
 pub(crate) mod types;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::SystemTime;
@@ -121,6 +121,11 @@ impl Engine {
             runtime,
             slots: Semaphore::new(PARALLEL_CALLS as usize),
         })
+    }
+
+    /// What commands find as the user's home.
+    pub(crate) fn command_home(&self) -> Option<&Path> {
+        self.surroundings.commands.home.as_deref()
     }
 
     /// When this engine was set up.

@@ -64,9 +64,11 @@ const OFFERED: &[(&str, &[&str], (u64, u64))] = &[
 
 /// The interfaces that only effectful tools may use, and what pure ones do not do.
 const EFFECTFUL_IMPORTS: [(&str, &str); 2] =
-    [(PROCESS_IMPORT, "run no commands"), ("wasi:http/outgoing-handler", "reach no network")];
+    [(PROCESS_IMPORT, "run no commands"), (HTTP_IMPORT, "reach no network")];
 
 /// What it takes to run commands.
+const GIT_IMPORT: &str = "deed:git/";
+const HTTP_IMPORT: &str = "wasi:http/outgoing-handler";
 const PROCESS_IMPORT: &str = "deed:process/exec";
 
 /// Why a component is no plugin.
@@ -146,6 +148,8 @@ pub(super) struct Bindings {
     pub(super) tools: ToolPre<CallState>,
     pub(super) probing: Option<ToolWithProbePre<CallState>>,
     runs_commands: bool,
+    uses_git: bool,
+    sends_requests: bool,
 }
 
 impl Plugin {
@@ -176,6 +180,16 @@ impl Plugin {
     /// Whether its tools can run commands: it imports what that takes.
     pub fn runs_commands(&self) -> bool {
         self.bindings.runs_commands
+    }
+
+    /// Whether its tools can change a repository by the host's own hands: it imports what that takes.
+    pub fn uses_git(&self) -> bool {
+        self.bindings.uses_git
+    }
+
+    /// Whether its tools can send HTTP requests: it imports what that takes.
+    pub fn sends_requests(&self) -> bool {
+        self.bindings.sends_requests
     }
 
     /// Whether `tool` can tell after a crash if a call of it landed: it says so, and the component exports the probe.
@@ -243,8 +257,15 @@ pub(super) fn bind(
     };
     let tools = ToolPre::new(instance).map_err(|error| missing(TOOLS_EXPORT, &error))?;
     let ty = component.component_type();
-    let runs_commands = ty.imports(component.engine()).any(|(import, _)| import.starts_with(PROCESS_IMPORT));
-    Ok(Bindings { tools, probing, runs_commands })
+    let imports =
+        |interface| ty.imports(component.engine()).any(|(import, _)| import.starts_with(interface));
+    Ok(Bindings {
+        tools,
+        probing,
+        runs_commands: imports(PROCESS_IMPORT),
+        uses_git: imports(GIT_IMPORT),
+        sends_requests: imports(HTTP_IMPORT),
+    })
 }
 
 /// Refuse a component whose import none of its tools may use.

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use super::limits::Limits;
 use super::types::{EffectClass, Output, Refusal, ToolFailure};
 use crate::grants::Granted;
+use crate::stage::Mounted;
 
 /// How much a log line matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -186,6 +187,9 @@ pub struct CallRequest<'a> {
     pub observer: &'a Arc<dyn CallObserver>,
     /// Asks it to stop.
     pub cancel: &'a CancelToken,
+    /// Where the call runs when it is contained: in place of the workspace's own files. Whatever it does there is no effect until
+    /// the caller publishes it, so it is never in doubt.
+    pub stage: Option<&'a Arc<Mounted>>,
     /// A file that is locked (`flock`, exclusive) from the call's first command until the last process that a command of
     /// it started has ended, also when this process is killed. Created with the first command, for its owner alone; when
     /// it cannot be locked at once, the command is refused. No lock when none.

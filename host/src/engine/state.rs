@@ -1,9 +1,11 @@
 //! What one instance's store holds, and the linker through which the instance reaches it.
 
-use std::path::Path;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use cap_std::fs::Dir;
 use wasmtime::component::{Linker, ResourceTable};
 use wasmtime_wasi::filesystem::WasiFilesystemCtxView;
 use wasmtime_wasi::sockets::WasiSocketsCtxView;
@@ -32,7 +34,7 @@ pub(super) struct CallState {
     pub(super) usage: Usage,
     gate: Gate,
     /// The workspace, when the call sees its files.
-    root: Option<Arc<cap_std::fs::Dir>>,
+    root: Option<Arc<Dir>>,
     clock: ClockCtx,
     run: RunCtx,
     workspace: WorkspaceCtx,
@@ -78,7 +80,10 @@ impl CallState {
         started: SystemTime,
     ) -> Result<(Self, Traces), WorkspaceError> {
         let grants = request.grants;
-        let gate = Gate::new(request.tool, grants);
+        let gate = match request.stage {
+            Some(_) => Gate::contained(request.tool, grants),
+            None => Gate::new(request.tool, grants),
+        };
         let stdio = StdioCtx::new(request.limits.stdio_bytes);
 
         let mut wasi = WasiCtxBuilder::new();
@@ -93,10 +98,16 @@ impl CallState {
         if let Some(path) = grants.workspace.as_ref().filter(|_| files > Files::None) {
             let writes = grants.class.is_effectful() && files == Files::Write;
             let perms = if writes { FsPerms::ReadWrite } else { FsPerms::ReadOnly };
-            wasi.preopened_dir(path, "/", perms).map_err(|error| WorkspaceError::new(path, &error))?;
-            let opened = cap_std::fs::Dir::open_ambient_dir(path, cap_std::ambient_authority())
-                .map_err(|error| WorkspaceError::new(path, &error))?;
-            directory = Some(Arc::new(opened));
+            let failed = |error: &dyn ToString| WorkspaceError::new(path, error);
+            // WASI opens what it shows by its path, and an open directory has one.
+            let staged = request.stage.map(|stage| PathBuf::from(format!("/proc/self/fd/{}", stage.root().as_raw_fd())));
+            wasi.preopened_dir(staged.as_ref().unwrap_or(path), "/", perms).map_err(|error| failed(&error))?;
+            directory = Some(match request.stage {
+                Some(stage) => Arc::clone(stage.root()),
+                None => Arc::new(
+                    Dir::open_ambient_dir(path, cap_std::ambient_authority()).map_err(|error| failed(&error))?,
+                ),
+            });
         }
 
         let mut table = ResourceTable::new();
@@ -120,11 +131,13 @@ impl CallState {
                 .environment(Arc::clone(&surroundings.commands))
                 .cancel(request.cancel.clone())
                 .network(grants.granted.network == Network::Open)
+                .contained(request.stage.cloned())
                 .hold(hold.clone())
                 .observer(Arc::clone(request.observer))
                 .build(),
             git: GitCtx::builder(gate.clone())
-                .workspace(grants.workspace.clone())
+                // What git writes would go past the stage: no tool that could ask for it is contained.
+                .workspace(grants.workspace.clone().filter(|_| request.stage.is_none()))
                 .idempotency_key(request.context.idempotency_key)
                 .clock_ms(request.clock_ms)
                 .attempt(request.context.attempt, started)

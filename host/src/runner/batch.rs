@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use deed_journal::{
     Answer, EXPIRED, EffectClass, EffectState, MessageBody, Outcome, Position, Recovery, RunKind, RunStatus,
@@ -32,8 +32,16 @@ const ABNORMAL_ENDS: u32 = 3;
 impl<'h> Runner<'h> {
     /// Take the batch on until all its steps are settled, or one waits.
     pub(super) fn batch(&mut self, first: u64, last: u64) -> Result<Flow, RunError> {
-        while let Some(index) = self.batch.iter().position(|step| step.outcome.is_none()) {
+        while let Some(index) =
+            self.batch.iter().position(|step| step.outcome.is_none() || step.is_pending())
+        {
             self.stop_if_asked()?;
+            if self.batch[index].is_pending() {
+                if let Flow::Waiting = self.publish_pending(index)? {
+                    return Ok(Flow::Waiting);
+                }
+                continue;
+            }
             let seq = first + index as u64;
             let step = &self.batch[index];
             if !self.is_pure_call(index) {
@@ -263,9 +271,12 @@ impl<'h> Runner<'h> {
             if unknown.is_none() {
                 let step = self.batch[index].clone();
                 match Recovery::of(&step, self.host.journal.started(self.run.id, &step)) {
-                    Recovery::Return => return Ok(Flow::On),
+                    Recovery::Return | Recovery::Publish { .. } => return Ok(Flow::On),
                     Recovery::Run { attempt }
-                        if attempt > 1 && !self.processes_are_gone(index, attempt - 1) =>
+                        if attempt > 1
+                            && !self.processes_are_gone(index, attempt - 1)
+                            // On a stage of its own it can do no harm.
+                            && !step.planned.contained =>
                     {
                         unknown = Some((attempt - 1, CRASHED.to_owned()));
                     }
@@ -323,6 +334,9 @@ impl<'h> Runner<'h> {
             let attempt = self.begin(&mut step, verdict)?;
             self.batch[index] = step;
             self.reached(seq, Boundary::AfterIntent)?;
+            if self.batch[index].planned.contained {
+                return self.contained_call(index, plugin, (attempt, begun), turn);
+            }
             let execution = self.execution(index, plugin, attempt, begun);
             self.mark_start(&self.batch[index], attempt)?;
             let end = execution.run();
@@ -348,7 +362,18 @@ impl<'h> Runner<'h> {
     }
 
     /// Wait until no other writer of the workspace is in the middle of a call.
-    pub(super) fn take_turn(&mut self, seq: u64) -> Result<Option<Turn>, RunError> {
+    pub(super) fn take_turn(&mut self, seq: u64) -> Result<Option<Arc<Turn>>, RunError> {
+        if let Some(turn) = self.held_turn() {
+            return Ok(Some(turn));
+        }
+        let turn = self.next_turn(seq)?;
+        if let Some(turn) = &turn {
+            self.host.end_others_publication(&self.run, turn)?;
+        }
+        Ok(turn.map(Arc::new))
+    }
+
+    fn next_turn(&mut self, seq: u64) -> Result<Option<Turn>, RunError> {
         let (Some(directory), Some(workspace)) = (&self.host.locks_dir, &self.run.workspace) else {
             return Ok(None);
         };
@@ -370,13 +395,13 @@ impl<'h> Runner<'h> {
         }
     }
 
-    fn reload(&self, seq: u64) -> Result<Step, RunError> {
+    pub(super) fn reload(&self, seq: u64) -> Result<Step, RunError> {
         let step = self.host.journal.read().step(self.run.id, seq)?;
         step.ok_or_else(|| missing(format!("step {seq} of run {}", self.run.id)))
     }
 
     /// Everything one attempt of a call needs, so that it can run on any thread.
-    fn execution(&self, index: usize, plugin: Plugin, attempt: u32, begun: bool) -> Execution<'h> {
+    pub(super) fn execution(&self, index: usize, plugin: Plugin, attempt: u32, begun: bool) -> Execution<'h> {
         let name = &self.batch[index].planned.name;
         let mut granted = self.policy.granted(name);
         if !begun {
@@ -472,7 +497,7 @@ fn is_finish(step: &Step) -> bool {
 }
 
 /// How a call ended, as far as the journal is concerned.
-enum Ended {
+pub(super) enum Ended {
     /// Its effect is known.
     Known(StepResult),
     /// It may have had its effect or not.
@@ -480,7 +505,7 @@ enum Ended {
 }
 
 impl Ended {
-    fn of(end: CallEnd) -> Self {
+    pub(super) fn of(end: CallEnd) -> Self {
         let (kind, mut message, effect, refusals) = match end {
             CallEnd::Completed(output) => {
                 return Self::Known(StepResult::Completed { value: to_value(&output) });

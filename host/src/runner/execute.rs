@@ -18,6 +18,7 @@ use crate::engine::{
     Verdict,
 };
 use crate::grants::Granted;
+use crate::stage::Mounted;
 use crate::watch::Watcher;
 
 /// What a call may take when its tool does not say: a build or a test suite of a mid-sized project.
@@ -50,6 +51,8 @@ pub(super) struct Execution<'h> {
     grants: Grants,
     clock_ms: u64,
     timeout: Duration,
+    /// Where it runs when it is contained.
+    stage: Option<Arc<Mounted>>,
     /// Held by every process that it starts. A pure call starts none.
     lock: Option<PathBuf>,
     observer: Arc<StepObserver>,
@@ -86,6 +89,7 @@ impl<'h> Execution<'h> {
             grants: grants(run, step.planned.effect, granted),
             clock_ms,
             timeout,
+            stage: None,
             lock: host
                 .beside
                 .as_ref()
@@ -94,6 +98,11 @@ impl<'h> Execution<'h> {
             observer: Arc::new(observer),
             step: step.clone(),
         }
+    }
+
+    /// The same, contained.
+    pub(super) fn on(self, mounted: Arc<Mounted>) -> Self {
+        Self { stage: Some(mounted), ..self }
     }
 
     /// The step's number.
@@ -139,6 +148,7 @@ impl<'h> Execution<'h> {
             limits: &self.limits,
             observer,
             cancel: self.cancel,
+            stage: self.stage.as_ref(),
             lock: self.lock.as_deref(),
         }
     }

@@ -5,6 +5,8 @@
 
 mod admit;
 mod batch;
+mod contain;
+mod contained;
 mod create;
 mod execute;
 mod outbox;
@@ -36,7 +38,9 @@ use crate::mission::Spec;
 use crate::model::{Model, ModelError};
 use crate::operator::OperatorError;
 use crate::policy::{Operator, Snapshot};
+use crate::stage::StageError;
 use crate::toolbox::{Scope, Toolbox, UnknownPlugin};
+use crate::turns::Unpublished;
 use crate::watch::{Owner, Watcher};
 
 /// Everything a run needs from outside.
@@ -130,6 +134,27 @@ pub enum RunError {
         workspace: String,
         /// The system's words.
         source: std::io::Error,
+    },
+    /// What another run of another journal changed is half there.
+    #[error(
+        "workspace `{workspace}` is in the middle of what step {} of run {} changed; `deed --journal {} resume {}` ends that",
+        note.seq, note.run.short(), note.journal.display(), note.run
+    )]
+    Unpublished {
+        /// The workspace.
+        workspace: String,
+        /// Whose publication it is.
+        note: Box<Unpublished>,
+    },
+    /// What a step changed could not be brought into the workspace. Its outcome is recorded.
+    #[error("failed to publish what step {seq} of run {run} changed: {source}; set that right, then `deed resume {run}`", run = run.short())]
+    Publish {
+        /// The run.
+        run: RunId,
+        /// The step.
+        seq: u64,
+        /// Why.
+        source: Box<StageError>,
     },
     /// The model failed. Resume to ask it again.
     #[error("step {seq} of run {run}: {source}", run = run.short())]
@@ -368,5 +393,13 @@ impl<'h> Runner<'h> {
             self.host.boundaries.reached(point);
         }
         Ok(())
+    }
+
+    /// The same where nothing can be committed first.
+    fn reached_now(&self, seq: u64, boundary: Boundary) {
+        let point = KillPoint { seq, boundary };
+        if self.host.boundaries.armed() == Some(point) {
+            self.host.boundaries.reached(point);
+        }
     }
 }

@@ -3,9 +3,13 @@
 //! The commit plan in one place. An operation waits here for the next commit that is due anyway: the intent of the next
 //! effectful call, the next model request, the end. What may not wait that long is urgent.
 
+use std::sync::Arc;
+
 use deed_journal::{Durability, MessageBody, Op, Run, Step, StepEvent};
 
 use super::{RunError, Runner};
+use crate::stage::Stage;
+use crate::turns::Turn;
 
 /// Operations on their way to the journal.
 #[derive(Debug)]
@@ -16,13 +20,15 @@ pub(super) struct Outbox {
     urgent: bool,
     /// The run's head record as the journal has it.
     committed: Run,
+    /// The turn that a publication has until the mark of its end is durable, and the stage that it came from.
+    published: Option<(Option<Arc<Turn>>, Stage)>,
     /// Settled steps and their attempts, whose locks are of no more use once that is durable.
     settled: Vec<(u64, u32)>,
 }
 
 impl Outbox {
     pub(super) fn new(committed: &Run) -> Self {
-        Self { ops: Vec::new(), urgent: false, committed: committed.clone(), settled: Vec::new() }
+        Self { ops: Vec::new(), urgent: false, committed: committed.clone(), published: None, settled: Vec::new() }
     }
 }
 
@@ -56,6 +62,18 @@ impl Runner<'_> {
         }
     }
 
+    /// The mark of a publication waits here. Until it is durable, nobody else may change the workspace: recovery would compare
+    /// with what is there.
+    pub(super) fn release_once_durable(&mut self, turn: Option<Arc<Turn>>, stage: Stage) {
+        self.outbox.published = Some((turn, stage));
+        self.outbox.urgent = true;
+    }
+
+    /// The turn that is held for a publication.
+    pub(super) fn held_turn(&self) -> Option<Arc<Turn>> {
+        self.outbox.published.as_ref().and_then(|(turn, _)| turn.clone())
+    }
+
     /// What waits here must be durable before anything else executes.
     pub(super) fn make_urgent(&mut self) {
         self.outbox.urgent = true;
@@ -86,6 +104,11 @@ impl Runner<'_> {
         }
         self.host.journal.commit(ops, durability)?;
         if durability != Durability::Riding {
+            if let Some((turn, stage)) = self.outbox.published.take() {
+                // What is left of either is looked at again by whoever comes next, and found to be over.
+                let _ = turn.map(|turn| turn.end_publishing());
+                let _ = stage.remove();
+            }
             for (seq, attempts) in std::mem::take(&mut self.outbox.settled) {
                 if let Some(beside) = &self.host.beside {
                     beside.forget_calls(self.run.id, seq, attempts);

@@ -54,7 +54,7 @@ impl Runner<'_> {
         self.batch.clear();
         let mut ids = Vec::with_capacity(calls.len());
         for call in calls {
-            let (mut planned, question) = self.plan_call(call);
+            let (mut planned, question) = self.plan_call(first + self.batch.len() as u64, call);
             if let Some(component) = planned.component {
                 self.host.keep(component)?;
             }
@@ -78,8 +78,8 @@ impl Runner<'_> {
         self.batch.push(Step::new(seq, planned));
     }
 
-    /// One call, and the question that it needs answered first.
-    fn plan_call(&self, call: &Call) -> (Planned, Option<Question>) {
+    /// One call, planned from step `next` on, and the question that it needs answered first.
+    fn plan_call(&self, next: u64, call: &Call) -> (Planned, Option<Question>) {
         let planned_ms = self.host.clock.now_ms();
         let mut planned = own(StepKind::ToolCall, &call.tool, call.input.clone(), planned_ms);
         let toolbox = &self.host.toolbox;
@@ -93,6 +93,15 @@ impl Runner<'_> {
         planned.component = toolbox.component(tool);
         let rule = self.policy.decide(&call.tool, &call.input);
         planned.effect = self.effective_class(tool, call, rule.as_ref());
+        if let Some(plugin) = toolbox.plugin(tool) {
+            match self.contained(next, &planned, plugin, rule.as_ref()) {
+                Ok(contained) => planned.contained = contained,
+                Err(error) => {
+                    planned.refused = Some(error);
+                    return (planned, None);
+                }
+            }
+        }
         let question = match rule {
             // To ask whether one may ask would be one question too many.
             Some(SourcedRule { rule: Rule { decision: Decision::Ask, .. }, .. })

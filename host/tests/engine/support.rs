@@ -118,6 +118,7 @@ impl<'a> Call<'a> {
             limits: &Limits::default(),
             observer: &self.observer,
             cancel: &self.cancel,
+            stage: None,
             lock: self.lock,
         })
     }

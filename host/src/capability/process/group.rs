@@ -145,7 +145,10 @@ pub(super) fn start(
     // nothing: an error is a bare error number.
     unsafe {
         command.pre_exec(move || {
-            // Before the namespaces: a directory from outside of them has no path inside.
+            // A directory has a path in the mounts that it was opened in, and those that are made of them.
+            if let Some(namespaces) = &namespaces {
+                namespaces.enter()?;
+            }
             rustix::process::fchdir(directory.as_fd())?;
             if let Some(namespaces) = &namespaces {
                 namespaces.unshare()?;

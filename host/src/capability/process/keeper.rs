@@ -28,6 +28,8 @@ use rustix::process::{
     set_dumpable_behavior, set_parent_process_death_signal, setpgid, wait, waitpid,
 };
 
+use crate::child::{exit, fork};
+
 /// Ends the command, when it is sent to the keeper.
 pub(super) const END: Signal = Signal::TERM;
 
@@ -58,20 +60,6 @@ pub(super) fn split(hold: Option<&OwnedFd>) -> io::Result<()> {
 /// Let no signal interrupt this process, which has the host's handlers, until [`split`] has made a command of it.
 pub(super) fn block_signals() {
     set_blocked(&all());
-}
-
-/// A child in the same place; none is the answer that the child gets.
-fn fork() -> io::Result<Option<Pid>> {
-    // The system call, and not the library's function: that one takes locks and runs what others have registered for it,
-    // which a child of a process with threads may not do.
-    //
-    // SAFETY: without `CLONE_VM` the child has a memory of its own, and goes on from here as after any fork. This process
-    // has one thread. What the library remembers of it (its thread's number) is not used: both sides make system calls.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(libc::SIGCHLD), 0, 0, 0, 0) };
-    match i32::try_from(pid) {
-        Ok(-1) | Err(_) => Err(io::Error::last_os_error()),
-        Ok(pid) => Ok(Pid::from_raw(pid)),
-    }
 }
 
 /// The first process of the namespace: it reaps what has lost its parents, and dies with the keeper.
@@ -149,12 +137,6 @@ fn end_as(status: Option<WaitStatus>) -> ! {
     // SAFETY: a plain system call, by which this process ends.
     unsafe { libc::kill(getpid().as_raw_pid(), signal) };
     exit(1)
-}
-
-/// At once: what the host has registered for its own end is not run.
-fn exit(code: i32) -> ! {
-    // SAFETY: it does not return, and needs nothing of this process.
-    unsafe { libc::_exit(code) }
 }
 
 fn close_all_but(kept: Option<&OwnedFd>) -> io::Result<()> {

@@ -5,6 +5,8 @@
 //! IPC, message queues and `/dev/shm` are its own as well, since what lies there outlives a process. Files are shared,
 //! those in `/tmp` and at home too: they may be the workspace's, and a later call may be meant to find them.
 //!
+//! A contained command starts in the mounts of its stage, and is confined (see [`super::confine`]).
+//!
 //! Where the host may not make namespaces (no privilege, and user namespaces refused), a command that is to be cut off the
 //! network does not start; others run among the processes of the machine.
 
@@ -12,13 +14,15 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+use super::confine::Confinement;
 use super::keeper;
+use crate::stage::Mounted;
 
 /// Where shared memory has its files.
 const SHARED_MEMORY: &CStr = c"/dev/shm";
@@ -30,6 +34,7 @@ pub(crate) struct Namespaces {
     shared_memory: bool,
     uid_map: String,
     gid_map: String,
+    contained: Option<(Arc<Mounted>, Confinement)>,
 }
 
 impl Namespaces {
@@ -44,7 +49,14 @@ impl Namespaces {
             shared_memory: true,
             uid_map: format!("{uid} {uid} 1"),
             gid_map: format!("{gid} {gid} 1"),
+            contained: None,
         })
+    }
+
+    /// For a contained command.
+    pub(super) fn inside(mounted: Arc<Mounted>, confinement: Confinement) -> Option<Self> {
+        let contained = Some((mounted, confinement));
+        Self::new(true, true).map(|namespaces| Self { contained, shared_memory: false, ..namespaces })
     }
 
     /// For a command that starts in `directory`, which stays in sight when it lies in shared memory.
@@ -66,6 +78,14 @@ impl Namespaces {
     /// Whether the command's processes are in a namespace of their own, with a keeper.
     pub(super) fn hold_processes(&self) -> bool {
         self.flags.contains(UnshareFlags::NEWPID)
+    }
+
+    /// Where the command's directory has a path, go there. For the same process, before anything else.
+    pub(super) fn enter(&self) -> io::Result<()> {
+        match &self.contained {
+            Some((mounted, _)) => mounted.enter(),
+            None => Ok(()),
+        }
     }
 
     /// Leave the machine's own. A namespace of processes counts only for children: see [`Namespaces::divide`].
@@ -95,7 +115,11 @@ impl Namespaces {
             return Ok(());
         }
         keeper::split(hold)?;
-        self.mount()
+        self.mount()?;
+        match &self.contained {
+            Some((_, confinement)) => confinement.bind(),
+            None => Ok(()),
+        }
     }
 
     /// Put over the files what belongs to the new namespaces.
@@ -103,7 +127,9 @@ impl Namespaces {
         // What is mounted here stays here; what others mount or unmount is seen here.
         mount(None, c"/", None, libc::MS_SLAVE | libc::MS_REC, None)?;
         let inert = libc::MS_NOSUID | libc::MS_NODEV;
-        mount(Some(c"proc"), c"/proc", Some(c"proc"), inert | libc::MS_NOEXEC, None)?;
+        // Root may set what the kernel offers there, in whichever namespaces it is.
+        let read_only = if self.contained.is_some() { libc::MS_RDONLY } else { 0 };
+        mount(Some(c"proc"), c"/proc", Some(c"proc"), inert | libc::MS_NOEXEC | read_only, None)?;
         if !self.shared_memory {
             return Ok(());
         }

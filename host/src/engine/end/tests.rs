@@ -33,6 +33,7 @@ fn taken(traces: &Traces, output: wit::Output) -> Result<Output, CallEnd> {
         limits: &Limits::default(),
         observer: &observer,
         cancel: &CancelToken::new(),
+        stage: None,
         lock: None,
     };
     accept(&request, traces, output)
