@@ -84,8 +84,13 @@ impl WorkspaceLock {
         if let Some(directory) = self.path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&self.path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&self.path)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Turn { file })),
             Err(TryLockError::WouldBlock) => Ok(None),

@@ -114,10 +114,15 @@ fn event_line(event: &StepEvent) -> String {
         }
         StepEvent::Changes(changes) => {
             let count = changes.changes.len();
-            format!("attempt {} changed {count} {}", changes.attempt, if count == 1 { "path" } else { "paths" })
+            format!(
+                "attempt {} changed {count} {}",
+                changes.attempt,
+                if count == 1 { "path" } else { "paths" }
+            )
         }
         StepEvent::Published(published) => {
-            let kept = published.kept.iter().map(|path| format!("; `{path}` stayed as somebody else made it"));
+            let kept =
+                published.kept.iter().map(|path| format!("; `{path}` stayed as somebody else made it"));
             format!("{}  published{}", output::time(published.published_ms), kept.collect::<String>())
         }
         StepEvent::Outcome(outcome) => {
@@ -138,7 +143,9 @@ fn change_line(change: &Change) -> String {
     let (sign, what) = match (&change.base, &change.staged) {
         (Version::Absent, staged) => ('+', kind(staged).to_owned()),
         (base, Version::Absent) => ('-', kind(base).to_owned()),
-        (base, staged) if kind(base) != kind(staged) => ('~', format!("{}, was {}", kind(staged), kind(base))),
+        (base, staged) if kind(base) != kind(staged) => {
+            ('~', format!("{}, was {}", kind(staged), kind(base)))
+        }
         (Version::File { mode: from, .. }, Version::File { mode: to, .. })
         | (Version::Directory { mode: from }, Version::Directory { mode: to })
             if from != to =>

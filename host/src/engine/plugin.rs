@@ -257,8 +257,7 @@ pub(super) fn bind(
     };
     let tools = ToolPre::new(instance).map_err(|error| missing(TOOLS_EXPORT, &error))?;
     let ty = component.component_type();
-    let imports =
-        |interface| ty.imports(component.engine()).any(|(import, _)| import.starts_with(interface));
+    let imports = |interface| ty.imports(component.engine()).any(|(import, _)| import.starts_with(interface));
     Ok(Bindings {
         tools,
         probing,

@@ -100,12 +100,16 @@ impl CallState {
             let perms = if writes { FsPerms::ReadWrite } else { FsPerms::ReadOnly };
             let failed = |error: &dyn ToString| WorkspaceError::new(path, error);
             // WASI opens what it shows by its path, and an open directory has one.
-            let staged = request.stage.map(|stage| PathBuf::from(format!("/proc/self/fd/{}", stage.root().as_raw_fd())));
-            wasi.preopened_dir(staged.as_ref().unwrap_or(path), "/", perms).map_err(|error| failed(&error))?;
+            let staged = request
+                .stage
+                .map(|stage| PathBuf::from(format!("/proc/self/fd/{}", stage.root().as_raw_fd())));
+            wasi.preopened_dir(staged.as_ref().unwrap_or(path), "/", perms)
+                .map_err(|error| failed(&error))?;
             directory = Some(match request.stage {
                 Some(stage) => Arc::clone(stage.root()),
                 None => Arc::new(
-                    Dir::open_ambient_dir(path, cap_std::ambient_authority()).map_err(|error| failed(&error))?,
+                    Dir::open_ambient_dir(path, cap_std::ambient_authority())
+                        .map_err(|error| failed(&error))?,
                 ),
             });
         }

@@ -32,8 +32,7 @@ const ABNORMAL_ENDS: u32 = 3;
 impl<'h> Runner<'h> {
     /// Take the batch on until all its steps are settled, or one waits.
     pub(super) fn batch(&mut self, first: u64, last: u64) -> Result<Flow, RunError> {
-        while let Some(index) =
-            self.batch.iter().position(|step| step.outcome.is_none() || step.is_pending())
+        while let Some(index) = self.batch.iter().position(|step| step.outcome.is_none() || step.is_pending())
         {
             self.stop_if_asked()?;
             if self.batch[index].is_pending() {

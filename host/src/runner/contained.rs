@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use deed_journal::{
-    Asked, Change, Changes, Durability, EffectState, Op, Published, Run, RunStatus, SettledBy, Step, StepError,
-    StepEvent, StepResult, WaitId, WaitKind,
+    Asked, Change, Changes, Durability, EffectState, Op, Published, Run, RunStatus, SettledBy, Step,
+    StepError, StepEvent, StepResult, WaitId, WaitKind,
 };
 
 use super::batch::Ended;
@@ -39,7 +39,10 @@ impl Runner<'_> {
         turn: Option<Arc<Turn>>,
     ) -> Result<Flow, RunError> {
         let seq = self.batch[index].seq;
-        let stage = self.host.stage(&self.run, seq, attempt).ok_or_else(|| missing(format!("stage of step {seq}")))?;
+        let stage = self
+            .host
+            .stage(&self.run, seq, attempt)
+            .ok_or_else(|| missing(format!("stage of step {seq}")))?;
         for earlier in (1..attempt).filter_map(|earlier| self.host.stage(&self.run, seq, earlier)) {
             // One that is in use by a process that is still dying is removed when the run has ended.
             let _ = earlier.remove();
@@ -57,19 +60,28 @@ impl Runner<'_> {
                 // Receipts were recorded meanwhile.
                 self.batch[index] = self.reload(seq)?;
                 match Ended::of(end) {
-                    Ended::Known(StepResult::Completed { value }) => match self.take_from(seq, &stage, began) {
+                    Ended::Known(StepResult::Completed { value }) => match self.take_from(seq, &stage, began)
+                    {
                         Ok(collected) => (StepResult::Completed { value }, Some(collected)),
                         Err(error) => (StepResult::Failed { error }, None),
                     },
-                    Ended::Known(StepResult::Failed { error }) | Ended::InDoubt(error) => (dropped(error), None),
+                    Ended::Known(StepResult::Failed { error }) | Ended::InDoubt(error) => {
+                        (dropped(error), None)
+                    }
                     Ended::Known(result) => (result, None),
                 }
             }
             Err(error) => {
                 let name = &self.batch[index].planned.name;
-                let message = format!("`{name}` was not called: it is contained, and this machine failed to {error}");
+                let message =
+                    format!("`{name}` was not called: it is contained, and this machine failed to {error}");
                 let kind = "stage".to_owned();
-                (StepResult::Failed { error: StepError { kind, message, effect: EffectState::NotApplied } }, None)
+                (
+                    StepResult::Failed {
+                        error: StepError { kind, message, effect: EffectState::NotApplied },
+                    },
+                    None,
+                )
             }
         };
         let changes = changes.filter(|collected| !collected.changes.is_empty());
@@ -93,7 +105,12 @@ impl Runner<'_> {
     ///
     /// # Errors
     /// Why nothing of it may be published.
-    pub(super) fn take_from(&self, seq: u64, stage: &Stage, began: Timestamp) -> Result<Collected, StepError> {
+    pub(super) fn take_from(
+        &self,
+        seq: u64,
+        stage: &Stage,
+        began: Timestamp,
+    ) -> Result<Collected, StepError> {
         let name = &self.planned(seq).name;
         let failed = |kind: &str, message: String| StepError {
             kind: kind.to_owned(),
@@ -102,14 +119,18 @@ impl Runner<'_> {
         };
         let unreadable = |error: StageError| failed("stage", format!("failed to {error}"));
         let collected = stage.collect(began).map_err(unreadable)?;
-        if let Some(change) = collected.changes.iter().find(|change| {
-            change.path.as_path().to_str().is_some_and(is_operators)
-        }) {
+        if let Some(change) =
+            collected.changes.iter().find(|change| change.path.as_path().to_str().is_some_and(is_operators))
+        {
             let path = &change.path;
-            return Err(failed("denied", format!("it wrote `{path}`, by which the operator speaks, and no tool may")));
+            return Err(failed(
+                "denied",
+                format!("it wrote `{path}`, by which the operator speaks, and no tool may"),
+            ));
         }
         if !collected.conflicts.is_empty() {
-            let mut message = String::from("somebody else changed the same files while it ran, and their version stays");
+            let mut message =
+                String::from("somebody else changed the same files while it ran, and their version stays");
             for conflict in collected.conflicts.iter().take(NAMED) {
                 let _ = write!(message, "\n`{}`: {}", conflict.path, conflict.what);
             }
@@ -181,7 +202,10 @@ impl Runner<'_> {
         let published = self.host.published(attempt, &left);
         self.record(&mut step, StepEvent::Published(published));
         self.batch[index] = step;
-        let stage = self.host.stage(&self.run, seq, attempt).ok_or_else(|| missing(format!("stage of step {seq}")))?;
+        let stage = self
+            .host
+            .stage(&self.run, seq, attempt)
+            .ok_or_else(|| missing(format!("stage of step {seq}")))?;
         self.release_once_durable(turn, stage);
         Ok(Flow::On)
     }
@@ -211,12 +235,15 @@ impl Host {
         passed: &dyn Fn(usize),
     ) -> Result<Vec<Left>, RunError> {
         let seq = step.seq;
-        let stage =
-            self.stage(run, seq, step.attempt()).ok_or_else(|| missing(format!("workspace of step {seq}")))?;
+        let stage = self
+            .stage(run, seq, step.attempt())
+            .ok_or_else(|| missing(format!("workspace of step {seq}")))?;
         let failed = |source| RunError::Publish { run: run.id, seq, source: Box::new(source) };
         if let (Some(turn), Some(beside)) = (turn, &self.beside) {
             let note = Unpublished { journal: beside.journal().to_owned(), run: run.id, seq };
-            turn.begin_publishing(&note).map_err(StageError::file("note the publication for", stage.workspace())).map_err(failed)?;
+            turn.begin_publishing(&note)
+                .map_err(StageError::file("note the publication for", stage.workspace()))
+                .map_err(failed)?;
         }
         let key = self.journal.key(run, seq).to_string();
         stage.publish(&step.changes, &key, replace, passed).map_err(failed)

@@ -28,7 +28,13 @@ pub(super) struct Outbox {
 
 impl Outbox {
     pub(super) fn new(committed: &Run) -> Self {
-        Self { ops: Vec::new(), urgent: false, committed: committed.clone(), published: None, settled: Vec::new() }
+        Self {
+            ops: Vec::new(),
+            urgent: false,
+            committed: committed.clone(),
+            published: None,
+            settled: Vec::new(),
+        }
     }
 }
 

@@ -1,13 +1,25 @@
 //! The stage: where a contained call does what it does, until its outcome commits.
 //!
-//! A stage is a directory beside the journal. The call runs on an overlay of the workspace and of that directory (see
-//! [`mount`]); what it wrote is then found there, and compared with the workspace (see [`changes`]). It is synced, the
-//! outcome commits with the list of the changes, and they are published (see [`publish`]).
+//! A stage is a directory beside the journal. The call runs on an overlay, with the workspace below and the stage above (see
+//! [`mount`]). [`changes::collect`] says afterwards what it changed, and where somebody else was there in the meantime.
+//! [`sync::sync`] makes the staged files durable, so that the outcome may be, with the list of the changes.
+//! [`publish::publish`] brings them into the workspace; after a crash, the same again finishes it.
+//!
+//! Of a file, its content is published, its permission bits, the time it was modified, and its owner where the system lets
+//! us. Extended attributes and access lists are not, two names of one file become two files, and the workspace's own
+//! directory keeps its permissions.
 
 mod changes;
+mod diff;
+mod disk;
+mod git_paths;
+mod locks;
 mod mount;
+mod order;
 mod possible;
 mod publish;
+mod sync;
+mod tree;
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
@@ -37,6 +49,26 @@ pub enum StageError {
         /// What was to be done.
         doing: &'static str,
         /// The file.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// What the outcome says is not what is staged.
+    #[error(
+        "publish `{}`: the file in the stage is not the one that was committed; somebody changed it, or the disk lost it",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Git's lock is a file that must come into being as a whole.
+    #[error(
+        "take the lock of `{}`: {source}; its file system knows no hard links, so keep the repository on one that does",
+        path.display()
+    )]
+    NoHardLinks {
+        /// The file that the lock guards.
         path: PathBuf,
         /// The system's words.
         source: io::Error,
@@ -80,7 +112,11 @@ impl Stage {
     }
 
     /// Make it anew, and mount it, for commands too or for files alone.
-    pub(crate) fn mount(&self, home: Option<&Path>, commands: bool) -> Result<(Arc<Mounted>, Timestamp), StageError> {
+    pub(crate) fn mount(
+        &self,
+        home: Option<&Path>,
+        commands: bool,
+    ) -> Result<(Arc<Mounted>, Timestamp), StageError> {
         self.remove()?;
         let private = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path);
         private(&self.directory).map_err(StageError::file("create", &self.directory))?;
@@ -135,7 +171,7 @@ impl Stage {
 
     /// Make durable what is going to be published.
     pub(crate) fn sync(&self, changes: &[Change]) -> Result<(), StageError> {
-        publish::sync(&self.upper()?, changes)
+        sync::sync(&self.upper()?, changes)
     }
 
     /// Bring the changes into the workspace, whatever an earlier process did of it; what is left has a version of somebody else's,
@@ -214,3 +250,6 @@ fn open_up(directory: &Path) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

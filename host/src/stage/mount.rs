@@ -31,8 +31,8 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
-    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, mount_bind, mount_change,
-    move_mount,
+    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, mount_bind,
+    mount_change, move_mount,
 };
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -113,12 +113,18 @@ pub(super) struct View {
 
 impl View {
     /// Of `workspace`, with a stage in the directory `stage`: absolute paths without links.
-    pub(super) fn new(workspace: &Path, stage: &Path, home: Option<&Path>, commands: bool) -> io::Result<Self> {
+    pub(super) fn new(
+        workspace: &Path,
+        stage: &Path,
+        home: Option<&Path>,
+        commands: bool,
+    ) -> io::Result<Self> {
         let text = |path: &Path| Ok::<_, io::Error>(CString::new(path.as_os_str().as_bytes())?);
         let home = home.filter(|home| commands && home.parent().is_some() && !home.starts_with(workspace));
         let mut missing = Vec::new();
         for place in home.into_iter().chain([workspace]) {
-            let ancestors: Vec<_> = place.ancestors().filter(|ancestor| ancestor.parent().is_some()).collect();
+            let ancestors: Vec<_> =
+                place.ancestors().filter(|ancestor| ancestor.parent().is_some()).collect();
             for ancestor in ancestors.iter().rev() {
                 missing.push(text(ancestor)?);
             }
@@ -174,7 +180,11 @@ impl View {
         }
         now(Doing::Attach);
         attach(&workspace, &self.workspace)?;
-        let root = rustix::fs::open(&*self.workspace, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let root = rustix::fs::open(
+            &*self.workspace,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         let space = rustix::fs::open(c"/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         Ok([space, root])
     }
@@ -209,7 +219,8 @@ fn attach(mounted: &OwnedFd, place: &CStr) -> rustix::io::Result<()> {
 
 /// Let nothing be written anywhere, but for what is mounted from now on.
 fn read_only() -> io::Result<()> {
-    let attributes = libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let attributes =
+        libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
     let flags = libc::AT_RECURSIVE;
     // SAFETY: the path ends with a zero, the attributes outlive the call, and the size is theirs.
     let done = unsafe {
@@ -251,7 +262,8 @@ fn private() -> io::Result<()> {
     }
     mount(c"tmpfs", c"/dev/shm", c"tmpfs", inert, PRIVATE_BYTES)?;
     // Terminals are a convenience.
-    let _ = mount(c"devpts", c"/dev/pts", c"devpts", MountFlags::NOSUID, c"newinstance,ptmxmode=0666,mode=0620");
+    let _ =
+        mount(c"devpts", c"/dev/pts", c"devpts", MountFlags::NOSUID, c"newinstance,ptmxmode=0666,mode=0620");
     Ok(())
 }
 
@@ -484,7 +496,12 @@ mod tests {
                 Err(error) => return eprintln!("not run, since this machine failed to {error}"),
             };
             mounted.root().write("new", "new").unwrap();
-            mounted.root().open_with("old", cap_std::fs::OpenOptions::new().append(true)).unwrap().write_all(b"er").unwrap();
+            mounted
+                .root()
+                .open_with("old", cap_std::fs::OpenOptions::new().append(true))
+                .unwrap()
+                .write_all(b"er")
+                .unwrap();
             assert_eq!(mounted.root().read_to_string("old").unwrap(), "older");
             assert_eq!(fs::read_to_string(workspace.join("old")).unwrap(), "old");
             assert!(!workspace.join("new").exists());

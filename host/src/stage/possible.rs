@@ -93,7 +93,8 @@ fn mount_points(mounts: &[u8]) -> impl Iterator<Item = PathBuf> {
         let mut rest = field;
         while let Some((first, after)) = rest.split_first() {
             let digits = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-            let escaped = digits.filter(|_| *first == b'\\').and_then(|digits| u8::from_str_radix(digits, 8).ok());
+            let escaped =
+                digits.filter(|_| *first == b'\\').and_then(|digits| u8::from_str_radix(digits, 8).ok());
             path.push(escaped.unwrap_or(*first));
             rest = if escaped.is_some() { &after[3..] } else { after };
         }

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use crate::support::options;
 use deed_journal::{
-    Answer, Asked, Change, Changes, Criterion, Digest, Durability, EXPIRED, EffectClass, EffectState, Intent, Journal,
-    MessageBody, Op, Outcome, PathBytes, Planned, Position, ProbeVerdict, Probed, Published, Reader, Recovery, Receipt, RewriteKind, Role,
-    Run, RunId, RunKind, RunStatus, SessionId, SettledBy, StepError, StepEvent, StepKind, StepResult,
-    Started, StepStatus, ToolCall, ToolResult, Turn, Unsettled, Usage, Version, WaitId, WaitKind,
+    Answer, Asked, Change, Changes, Criterion, Digest, Durability, EXPIRED, EffectClass, EffectState, Intent,
+    Journal, MessageBody, Op, Outcome, PathBytes, Planned, Position, ProbeVerdict, Probed, Published, Reader,
+    Receipt, Recovery, RewriteKind, Role, Run, RunId, RunKind, RunStatus, SessionId, SettledBy, Started,
+    StepError, StepEvent, StepKind, StepResult, StepStatus, ToolCall, ToolResult, Turn, Unsettled, Usage,
+    Version, WaitId, WaitKind,
 };
 use serde_json::json;
 
@@ -254,8 +255,11 @@ fn write_3(journal: &Journal) {
 }
 
 fn changes() -> Vec<Change> {
-    let file =
-        |content: &[u8]| Version::File { digest: Digest::of(content), size_bytes: content.len() as u64, mode: 0o644 };
+    let file = |content: &[u8]| Version::File {
+        digest: Digest::of(content),
+        size_bytes: content.len() as u64,
+        mode: 0o644,
+    };
     let change = |path: &[u8], base, staged| Change { path: PathBytes::new(path), base, staged };
     vec![
         change(b"log", file(b""), file(b"tick\n")),

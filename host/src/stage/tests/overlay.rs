@@ -1,0 +1,170 @@
+//! Shell scripts on a real overlay, published and compared with the same script on the plain files.
+
+use super::*;
+
+/// What the workspace has before each script.
+const SETUP: &str = "mkdir -p d/e empty; echo 1 > a; echo 2 > b; echo 3 > d/x; echo 4 > d/e/y; \
+    ln -s a link; ln -s d to-d; chmod 600 b; chmod 700 d/e; mkdir locked; echo 5 > locked/in; chmod 555 locked";
+
+const SCRIPTS: [&str; 26] = [
+    "echo tick >> a",
+    "echo new > n; mkdir -p p/q; echo 1 > p/q/r",
+    "rm a; rm -r d",
+    "rm -rf d; mkdir d",
+    "rm -rf d; mkdir d; echo new > d/x; mkdir d/e",
+    "rm -rf d; mkdir -p d/e/y/z; echo deep > d/e/y/z/w",
+    "rm -rf d; echo file > d",
+    "rm a; mkdir a; echo x > a/b",
+    "rm a; mkdir -p a/b; echo x > a/b/c; rm -rf a; echo back > a",
+    "mv a moved",
+    "mv a b",
+    "mv a d/x; mv b d/e/",
+    "chmod 755 a; chmod 500 d; chmod 1777 empty",
+    "chmod 000 b",
+    "touch -d 2001-01-01 a",
+    "rm link; ln -s b link; ln -s nowhere dangling",
+    "rm to-d; mkdir to-d; echo x > to-d/x",
+    "rm -rf d; ln -s empty d",
+    "rm link; echo file > link",
+    "echo through > link",
+    "rmdir empty; echo x > empty",
+    "chmod 755 locked; echo 6 > locked/new; chmod 755 locked",
+    "chmod -R u+w locked; rm -rf locked",
+    "mkdir -p ro/in; echo x > ro/in/file; chmod 444 ro/in/file; chmod 555 ro/in ro",
+    "ln a second; echo both >> second",
+    "true",
+];
+
+fn plainly(directory: &Path, script: &str) {
+    let output = Command::new("sh").args(["-euc", script]).current_dir(directory).output().unwrap();
+    assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Make removable what a script has closed.
+fn open_up(directory: &Path) {
+    plainly(directory, "chmod -R u+rwX .");
+}
+
+fn after(script: &str) -> Tree {
+    let plain = tempfile::tempdir().unwrap();
+    plainly(plain.path(), SETUP);
+    plainly(plain.path(), script);
+    // What its owner cannot read is compared by its mode.
+    let whole = readable(plain.path());
+    open_up(plain.path());
+    whole
+}
+
+fn readable(root: &Path) -> Tree {
+    let closed: Vec<(PathBuf, u32)> = ["b"]
+        .map(|name| root.join(name))
+        .into_iter()
+        .filter_map(|path| {
+            let mode = fs::symlink_metadata(&path).ok()?.mode();
+            (mode & 0o7777 == 0).then_some((path, mode))
+        })
+        .collect();
+    for (path, _) in &closed {
+        set_mode(path, 0o600);
+    }
+    let mut whole = tree(root);
+    for (path, mode) in &closed {
+        set_mode(path, *mode);
+        if let Some((found, _)) = whole.get_mut(path.strip_prefix(root).unwrap()) {
+            *found = *mode;
+        }
+    }
+    whole
+}
+
+fn run(script: &str) -> (Place, Vec<Change>) {
+    let place = Place::new();
+    plainly(&place.lower(""), SETUP);
+    let began = place.now();
+    place.run(script);
+    let collected = place.collect(began);
+    assert_eq!(collected.conflicts, [], "{script}");
+    sync(&place.open("upper"), &collected.changes).unwrap();
+    (place, collected.changes)
+}
+
+#[test]
+fn a_published_script_leaves_what_it_leaves_on_the_plain_files() {
+    if !can_mount() {
+        return;
+    }
+    for script in SCRIPTS {
+        let (place, changes) = run(script);
+        let before = readable(&place.lower(""));
+        assert_eq!(place.publish(&changes), [], "{script}");
+        let expected = after(script);
+        assert_eq!(readable(&place.lower("")), expected, "{script}");
+        let only_times = script.starts_with("touch");
+        assert_eq!(changes.is_empty(), before == expected && !only_times, "{script}: {changes:?}");
+        // Again, as after a crash.
+        assert_eq!(place.publish(&changes), [], "{script}");
+        assert_eq!(readable(&place.lower("")), expected, "{script}");
+        open_up(&place.lower(""));
+        open_up(&place.upper(""));
+    }
+}
+
+#[test]
+fn a_published_script_that_is_killed_anywhere_is_finished_by_the_redo() {
+    if !can_mount() {
+        return;
+    }
+    for script in SCRIPTS {
+        if script.contains("chmod 000") || script.contains("555") || script.contains("locked") {
+            continue;
+        }
+        let expected = after(script);
+        kill_everywhere(
+            || {
+                let made = run(script);
+                open_up(&made.0.lower("locked"));
+                made
+            },
+            &with_open_locked(expected),
+        );
+    }
+}
+
+/// So that a test's directory can be removed wherever the test ends.
+fn with_open_locked(mut tree: Tree) -> Tree {
+    if let Some((mode, _)) = tree.get_mut(Path::new("locked")) {
+        *mode |= 0o200;
+    }
+    tree
+}
+
+#[test]
+fn a_file_keeps_the_time_that_the_call_gave_it() {
+    if !can_mount() {
+        return;
+    }
+    let (place, changes) = run("touch -d @1000000000 a; echo x > n; touch -d @1000000001 n");
+    assert_eq!(paths(&changes), ["a", "n"]);
+    place.publish(&changes);
+    let modified = |name: &str| fs::metadata(place.lower(name)).unwrap().mtime();
+    assert_eq!((modified("a"), modified("n")), (1_000_000_000, 1_000_000_001));
+    open_up(&place.lower(""));
+}
+
+/// The mark that a file was copied up is real here, and so is who else is at work.
+#[test]
+fn others_at_work_are_seen() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    plainly(&place.lower(""), SETUP);
+    let began = place.now();
+    place.run("echo mine >> a; echo mine >> d/x; mv b renamed; echo mine >> d/e/y");
+    plainly(&place.lower(""), "rm d/x; echo theirs >> a");
+    let collected = place.collect(began);
+    let found: Vec<String> = collected.conflicts.iter().map(|conflict| conflict.path.to_string()).collect();
+    // `renamed` looks as `d/x` does, were its directory one that others changed.
+    assert_eq!(found, ["a", "d/x"]);
+    open_up(&place.lower(""));
+}
