@@ -43,7 +43,8 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<ClassName>")]
     pub effect: Option<EffectClass>,
-    /// Whether what a matching call does to the workspace is held back until its outcome is recorded. Default: `auto`.
+    /// Whether what a matching call does to the workspace is held back until its outcome is recorded. The first matching rule
+    /// that says it decides, whatever comes before it. Default: `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contain: Option<Contain>,
 }
@@ -184,6 +185,15 @@ impl Snapshot {
         // Policies recorded before there were other sources name none.
         let source = self.sources.get(index).cloned().unwrap_or_else(|| "mission".to_owned());
         Some(SourcedRule { rule: self.rules[index].clone(), source })
+    }
+
+    /// Whether a call is to be contained.
+    pub fn contain(&self, tool: &str, args: &Value) -> Contain {
+        let said = self.rules.iter().filter(|rule| rule.contain.is_some());
+        said.into_iter()
+            .find(|rule| rule.matches(tool, args))
+            .and_then(|rule| rule.contain)
+            .unwrap_or_default()
     }
 
     /// What a tool is granted.

@@ -450,6 +450,6 @@ mod tests {
         let sum = checksum(key.as_bytes(), bytes[0], &bytes[1 + CHECKSUM_BYTES..]);
         bytes[1..=CHECKSUM_BYTES].copy_from_slice(&sum);
         let read = decode::<u32>(&Blobs::default(), key.as_bytes(), &bytes);
-        assert!(matches!(read, Err(ReadError::Newer { found: 3, .. })));
+        assert!(matches!(read, Err(ReadError::Newer { found: 4, .. })));
     }
 }

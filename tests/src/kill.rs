@@ -17,17 +17,23 @@ pub enum Point {
     AfterExec,
     /// The outcome is recorded, nothing has been made of it.
     AfterCommit,
+    /// The first change of a contained call is in the workspace.
+    MidPublish,
+    /// All of its changes are, and nothing is recorded of that.
+    AfterPublish,
 }
 
 impl Point {
     /// Every point, in the order in which a step passes them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::BeforeIntent,
         Self::AfterIntent,
         Self::MidExec,
         Self::AfterReceipt,
         Self::AfterExec,
         Self::AfterCommit,
+        Self::MidPublish,
+        Self::AfterPublish,
     ];
 
     /// The name that `--kill-at` takes.
@@ -39,6 +45,8 @@ impl Point {
             Self::AfterReceipt => "after_receipt",
             Self::AfterExec => "after_exec",
             Self::AfterCommit => "after_commit",
+            Self::MidPublish => "mid_publish",
+            Self::AfterPublish => "after_publish",
         }
     }
 }

@@ -93,6 +93,8 @@ pub struct StepRow {
     pub attempt: u32,
     /// Whether an earlier attempt's effect was found in place.
     pub landed_before: bool,
+    /// Whether what it does is held back until its outcome commits.
+    pub contained: bool,
     /// Who settled it, if not the call itself.
     pub settled_by: Option<String>,
     /// Why it failed.

@@ -105,6 +105,13 @@ impl Sandbox {
         fs::write(directory.join("deed.toml"), text).expect("the sandbox is writable");
     }
 
+    /// Let no call be contained: what a command does is there at once, and after a crash nobody knows of it.
+    #[must_use]
+    pub fn uncontained(self) -> Self {
+        self.set_operator("[[policy]]\ntool = \"*\"\ndecision = \"allow\"\ncontain = \"never\"\n");
+        self
+    }
+
     /// Where the processes find the user's own settings.
     pub fn config(&self) -> PathBuf {
         self.home().join("config/deed")

@@ -189,7 +189,7 @@ impl Owner for AtOnce {
             WaitKind::Approval if question.question.contains("denied") => "deny",
             WaitKind::Approval => "approve",
             WaitKind::Question => "yes",
-            WaitKind::Reconcile => panic!("nothing is unknown here: {question:?}"),
+            WaitKind::Reconcile | WaitKind::Conflict => panic!("nothing is unknown here: {question:?}"),
         };
         Some(Reply { option: option.to_owned(), text: None })
     }

@@ -104,6 +104,7 @@ impl<'a> Call<'a> {
                 limits: &self.limits,
                 observer: &observer,
                 cancel: &self.cancel,
+                stage: None,
                 lock: None,
             },
         )

@@ -69,6 +69,7 @@ impl<'a> Call<'a> {
             limits: &Limits::default(),
             observer: &observer,
             cancel: &CancelToken::new(),
+            stage: None,
             lock: None,
         })
     }

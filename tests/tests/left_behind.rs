@@ -81,7 +81,8 @@ fn c17_a_command_that_daemonises_or_fills_stdout_leaves_no_process_and_the_run_g
     if denies_namespaces() {
         return;
     }
-    let sandbox = Sandbox::with(&json!({ "objective": "", "calls": [] }), &[("a.txt", "alpha\n")]);
+    let sandbox =
+        Sandbox::with(&json!({ "objective": "", "calls": [] }), &[("a.txt", "alpha\n")]).uncontained();
     let (daemon, alive) = daemon(&sandbox, ":");
     let endless = json!({ "tool": "shell", "input": { "command": "yes", "timeout_ms": 300 } });
     sandbox.set_mission(&json!({ "objective": "Go on", "calls": [
@@ -107,7 +108,7 @@ fn c24_the_processes_of_a_killed_hosts_command_are_gone_before_the_next_attempt(
     if denies_namespaces() {
         return;
     }
-    let sandbox = Sandbox::with(&json!({ "objective": "", "calls": [] }), &[]);
+    let sandbox = Sandbox::with(&json!({ "objective": "", "calls": [] }), &[]).uncontained();
     let (daemon, alive) = daemon(&sandbox, "echo old >> ticks");
     let (started_path, started) = sandbox.fifo("started");
     let started_path = started_path.display();
@@ -138,7 +139,8 @@ fn c20_a_large_write_that_fails_half_way_leaves_the_old_file_whole() {
     let old = format!("old\n{}", "x".repeat(LARGE));
     let new = old.replacen("old", "new", 1);
     let edit = json!({ "path": "large.txt", "old": "old", "new": "new" });
-    let sandbox = Sandbox::with(&json!({ "objective": "", "calls": [] }), &[("large.txt", &old)]);
+    let sandbox =
+        Sandbox::with(&json!({ "objective": "", "calls": [] }), &[("large.txt", &old)]).uncontained();
     let path = sandbox.workspace().join("large.txt");
     let alone = |what: &str| {
         let names: Vec<_> =
@@ -177,7 +179,8 @@ fn c20_a_large_write_that_fails_half_way_leaves_the_old_file_whole() {
 fn killed_in_a_commit(made: SystemTime) -> (Sandbox, std::path::PathBuf) {
     let commit = json!({ "tool": "git_commit", "input": { "message": "All of it" } });
     let sandbox =
-        Sandbox::with(&json!({ "objective": "Commit", "calls": [commit] }), &[("a.txt", "alpha\n")]);
+        Sandbox::with(&json!({ "objective": "Commit", "calls": [commit] }), &[("a.txt", "alpha\n")])
+            .uncontained();
     fs::write(sandbox.workspace().join("b.txt"), "beta\n").unwrap();
     let killed = sandbox.run(Some(Kill::new(4, Point::MidExec))).run();
     assert_eq!(killed.ending, Ending::KILLED, "{killed}");
@@ -212,7 +215,7 @@ fn c21_an_index_lock_of_somebody_else_is_said_and_left() {
 /// A machine that denies namespaces loses what they give, and nothing else; whoever runs there is told.
 #[test]
 fn where_namespaces_of_processes_are_denied_commands_run_all_the_same_and_that_is_said_once() {
-    let sandbox = Sandbox::with(&json!({ "objective": "", "calls": [] }), &[]);
+    let sandbox = Sandbox::with(&json!({ "objective": "", "calls": [] }), &[]).uncontained();
     let can = std::process::Command::new("unshare").args(["--user", "--map-root-user", "true"]).output();
     if !can.is_ok_and(|output| output.status.success()) {
         println!("skipped: no `unshare` here, or no user namespaces");

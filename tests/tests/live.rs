@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 /// A run of the reference mission, stopped at its question, and another workspace to make calls in.
 fn at_its_question() -> (Sandbox, Wait, Sandbox) {
-    let sandbox = Sandbox::of("fix-add");
+    let sandbox = Sandbox::of("fix-add").uncontained();
     let envelope: Envelope = sandbox.run(None).run().expect_code(4).json();
     let [wait] = envelope.waits.try_into().expect("it asks one thing");
     (sandbox, wait, Sandbox::bare())
@@ -146,7 +146,7 @@ fn c10_what_a_live_journal_says_is_what_the_closed_one_says() {
 /// The instants are numbers of writes: into the copy, at its end, and when it has got its name.
 #[test]
 fn a_backup_that_is_killed_is_whole_or_not_there() {
-    let sandbox = Sandbox::bare();
+    let sandbox = Sandbox::bare().uncontained();
     let journal = open_journal(&sandbox.journal());
     for byte in 1..=60 {
         let run = made_run(byte);
@@ -188,7 +188,7 @@ impl Drop for Over<'_> {
 
 #[test]
 fn c10_readers_never_fail_while_owners_come_and_go() {
-    let sandbox = Sandbox::bare();
+    let sandbox = Sandbox::bare().uncontained();
     let input = |number: usize| json!({ "path": format!("{number}.txt"), "content": "x" });
     let _ = sandbox.call("write_file", &input(0)).run().expect_code(0);
     let over = AtomicBool::new(false);
@@ -229,7 +229,7 @@ fn c10_readers_never_fail_while_owners_come_and_go() {
 
 #[test]
 fn b38_a_stopped_process_is_taken_over_from_and_commits_nothing_more() {
-    let sandbox = Sandbox::bare();
+    let sandbox = Sandbox::bare().uncontained();
     let held = Held::in_call(&sandbox, &sandbox.journal());
     let old = Pid::from_raw(held.process.pid().try_into().unwrap()).unwrap();
     kill_process(old, Signal::STOP).unwrap();
@@ -285,7 +285,7 @@ impl Bystander {
 
 #[test]
 fn c22_an_owner_file_that_names_a_living_process_locks_nothing_and_nobody_is_killed() {
-    let sandbox = Sandbox::bare();
+    let sandbox = Sandbox::bare().uncontained();
     let read = json!({ "path": "." });
     let _ = sandbox.call("list_dir", &read).run().expect_code(0);
     let owner = sandbox.root().join("journal.redb.owner");
@@ -310,7 +310,7 @@ fn c22_an_owner_file_that_names_a_living_process_locks_nothing_and_nobody_is_kil
 
 #[test]
 fn a_socket_that_was_left_or_cannot_be_made_stops_nobody() {
-    let sandbox = Sandbox::bare();
+    let sandbox = Sandbox::bare().uncontained();
     let held = Held::in_call(&sandbox, &sandbox.journal());
     drop(held);
     assert!(socket(&sandbox).exists(), "a killed process leaves it");

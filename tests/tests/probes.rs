@@ -23,7 +23,7 @@ fn batch(calls: &[Value]) -> Sandbox {
 }
 
 fn with(mission: &Value) -> Sandbox {
-    let sandbox = Sandbox::with(mission, &[("a.txt", "alpha\n")]);
+    let sandbox = Sandbox::with(mission, &[("a.txt", "alpha\n")]).uncontained();
     sandbox.install("probes", PROBES);
     sandbox
 }

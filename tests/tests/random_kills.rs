@@ -106,7 +106,7 @@ impl World {
                 appending.origin(), { "origin": honouring.origin(), "honours_key": true },
             ] }],
         });
-        let sandbox = Sandbox::with(&batch, &[("a.txt", "alpha\n")]);
+        let sandbox = Sandbox::with(&batch, &[("a.txt", "alpha\n")]).uncontained();
         sandbox.install("probes", PROBES);
         Self { sandbox, appending, honouring, traces }
     }

@@ -16,7 +16,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 fn a_signal_lets_the_step_under_way_end_and_the_run_is_resumed() {
     for signal in [Signal::TERM, Signal::INT] {
         let sandbox =
-            Sandbox::with(&json!({ "objective": "", "calls": [] }), &[("README", "A workspace.\n")]);
+            Sandbox::with(&json!({ "objective": "", "calls": [] }), &[("README", "A workspace.\n")])
+                .uncontained();
         let (started_path, started) = sandbox.fifo("started");
         let (gate_path, mut gate) = sandbox.fifo("gate");
         let (started_path, gate_path) = (started_path.display(), gate_path.display());

@@ -36,8 +36,9 @@ enum Passes {
 
 fn passes(step: &StepRow, point: Point) -> Passes {
     match (step.title().as_str(), point) {
-        // Whoever ran a command cannot tell from the files whether it ran.
-        ("tool_call/shell", Point::MidExec | Point::AfterExec) => Passes::ThenAsks,
+        // Where calls are not contained, whoever ran a command cannot tell from the files whether it ran.
+        ("tool_call/shell", Point::MidExec | Point::AfterExec) if !step.contained => Passes::ThenAsks,
+        (_, Point::MidPublish | Point::AfterPublish) if !step.contained => Passes::Never,
         // Only an edit saves a receipt: the digest that its result will have.
         ("tool_call/edit_file", Point::AfterReceipt) => Passes::AndGoesOn,
         (_, Point::AfterReceipt) => Passes::Never,
@@ -77,10 +78,11 @@ fn must(holds: bool, fault: impl FnOnce() -> String) -> Result<(), String> {
 
 #[test]
 fn b22_a_kill_at_every_step_and_point_leaves_an_equal_envelope() {
+    let (contained, asks) = if REFERENCE.1.steps.iter().any(|step| step.contained) { (2, 0) } else { (0, 2) };
     assert_eq!(
         SWEEP.len(),
-        29 * 4 + 1 - 1 + 7,
-        "29 steps of 4 points, an edit's receipt, but for the command's after_exec, and inside 7 calls"
+        29 * 4 + 1 + 8 + contained - asks,
+        "29 steps of 4 points, an edit's receipt, inside 8 calls, and the command's publication; where nothing is contained, but for what asks"
     );
     each(|trial| {
         let endings = trial.passage.endings();
@@ -98,7 +100,12 @@ fn b22_a_kill_at_every_step_and_point_leaves_an_equal_envelope() {
 #[test]
 fn b22_points_that_a_step_does_not_pass_kill_nothing() {
     let cases = cases(Passes::Never);
-    assert_eq!(cases.len(), 28 + 21, "no receipt but the edit's, and no component but in 8 calls");
+    let published = REFERENCE.1.steps.iter().filter(|step| step.contained).count();
+    assert_eq!(
+        cases.len(),
+        28 + 21 + 2 * (29 - published),
+        "no receipt but the edit's, no component but in 8 calls, no publication but the command's"
+    );
     for result in sweep(&cases, |kill| trial("fix-add", *kill, &says_yes)) {
         let trial = result.unwrap();
         assert_eq!(

@@ -17,7 +17,7 @@ fn write(sandbox: &Sandbox) -> deed_tests::Deed {
 
 #[test]
 fn a_writer_with_another_journal_waits_for_the_call_under_way() {
-    let sandbox = Sandbox::with(&json!({}), &[("a.txt", "alpha\n")]);
+    let sandbox = Sandbox::with(&json!({}), &[("a.txt", "alpha\n")]).uncontained();
     let held = Held::in_call(&sandbox, &sandbox.journal());
     let mut second = write(&sandbox).start();
     second.until_said(WAITS);
@@ -38,7 +38,7 @@ fn a_writer_with_another_journal_waits_for_the_call_under_way() {
 
 #[test]
 fn the_turn_of_a_process_that_was_killed_is_over() {
-    let sandbox = Sandbox::with(&json!({}), &[]);
+    let sandbox = Sandbox::with(&json!({}), &[]).uncontained();
     let Held { process, mut command } = Held::in_call(&sandbox, &sandbox.journal());
     let killed = process.kill();
     assert_eq!(killed.ending, Ending::KILLED);
@@ -49,7 +49,7 @@ fn the_turn_of_a_process_that_was_killed_is_over() {
 
 #[test]
 fn a_run_that_waits_for_its_turn_stops_when_it_is_told_to() {
-    let sandbox = Sandbox::with(&json!({}), &[]);
+    let sandbox = Sandbox::with(&json!({}), &[]).uncontained();
     let held = Held::in_call(&sandbox, &sandbox.journal());
     let mut second = write(&sandbox).start();
     second.until_said(WAITS);
@@ -65,7 +65,7 @@ fn a_run_that_waits_for_its_turn_stops_when_it_is_told_to() {
 #[test]
 fn what_has_ended_is_durable_while_the_next_call_waits() {
     let shell = |command: &str| json!({ "tool": "shell", "input": { "command": command } });
-    let sandbox = Sandbox::with(&json!({}), &[]);
+    let sandbox = Sandbox::with(&json!({}), &[]).uncontained();
     let (go, mut ends) = sandbox.fifo("between");
     // The first command ends when the other writer is there.
     let first = format!("echo one >> log; read word < '{}'", go.display());

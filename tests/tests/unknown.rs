@@ -11,7 +11,7 @@ const SHELL: u64 = 14;
 
 /// A run that is killed right after its command, and the next process's question.
 fn killed_after_the_command() -> (Sandbox, Wait) {
-    let sandbox = Sandbox::of("fix-add");
+    let sandbox = Sandbox::of("fix-add").uncontained();
     let killed = sandbox.run(Some(Kill::new(SHELL, Point::AfterExec))).run();
     assert_eq!(killed.ending, Ending::KILLED, "{killed}");
     assert_eq!(killed.stdout, "", "nothing was said before it died");

@@ -9,7 +9,7 @@ use crate::capability::containment_is_possible;
 use crate::engine::{LogLevel, Plugin};
 use crate::grants::{Files, Granted};
 use crate::mission::Network;
-use crate::policy::{Contain, SourcedRule};
+use crate::policy::Contain;
 use crate::stage;
 
 impl Runner<'_> {
@@ -17,14 +17,8 @@ impl Runner<'_> {
     ///
     /// # Errors
     /// A rule says that it must be, and it cannot.
-    pub(super) fn contained(
-        &self,
-        seq: u64,
-        planned: &Planned,
-        plugin: &Plugin,
-        rule: Option<&SourcedRule>,
-    ) -> Result<bool, StepError> {
-        let contain = rule.and_then(|found| found.rule.contain).unwrap_or_default();
+    pub(super) fn contained(&self, seq: u64, planned: &Planned, plugin: &Plugin) -> Result<bool, StepError> {
+        let contain = self.policy.contain(&planned.name, &planned.args);
         let is_meant = match contain {
             Contain::Never => false,
             Contain::Auto => planned.effect == EffectClass::NonIdempotent,

@@ -94,7 +94,7 @@ impl Runner<'_> {
         let rule = self.policy.decide(&call.tool, &call.input);
         planned.effect = self.effective_class(tool, call, rule.as_ref());
         if let Some(plugin) = toolbox.plugin(tool) {
-            match self.contained(next, &planned, plugin, rule.as_ref()) {
+            match self.contained(next, &planned, plugin) {
                 Ok(contained) => planned.contained = contained,
                 Err(error) => {
                     planned.refused = Some(error);

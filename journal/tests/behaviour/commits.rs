@@ -243,7 +243,7 @@ fn a06_an_emptied_journal_is_not_taken_for_a_new_one() {
 
 /// A record as a version that does not exist yet would write it.
 fn of_a_newer_schema(key: &[u8], json: &str) -> Vec<u8> {
-    let version = 3;
+    let version = 4;
     let mut hasher = blake3::Hasher::new();
     hasher.update(&(key.len() as u64).to_be_bytes()).update(key).update(&[version]).update(json.as_bytes());
     let mut bytes = vec![version];
@@ -280,7 +280,7 @@ fn a22_a_record_or_a_store_of_a_newer_schema_is_refused_untouched() {
     let newer = of_a_newer_schema(&key, r#"{"unheard":"of"}"#);
     put(&key, &newer);
     let journal = open().unwrap();
-    let is_newer = |error: &ReadError| matches!(error, ReadError::Newer { found: 3, .. });
+    let is_newer = |error: &ReadError| matches!(error, ReadError::Newer { found: 4, .. });
     assert!(is_newer(&journal.read().run(theirs.id).unwrap_err()));
     let listing = journal.read().runs().unwrap();
     assert_eq!(
@@ -288,7 +288,7 @@ fn a22_a_record_or_a_store_of_a_newer_schema_is_refused_untouched() {
         (1, 1)
     );
     let refused = journal.commit(vec![Op::UpdateRun(Box::new(theirs))], Durability::Durable).unwrap_err();
-    assert!(refused.to_string().contains("schema version 3"), "{refused}");
+    assert!(refused.to_string().contains("schema version 4"), "{refused}");
     journal.commit(vec![step(&ours, 1, planned())], Durability::Durable).unwrap();
     drop(journal);
     assert_eq!(store.snapshot().unwrap().get(&key).unwrap(), Some(newer));

@@ -4,10 +4,10 @@
 
 use deed_journal::test_support::Seeded;
 use deed_journal::{
-    Answer, Asked, Base, Digest, Durability, EffectClass, EffectState, Intent, MessageBody, Op, Outcome,
-    Planned, Position, ProbeVerdict, Probed, Receipt, RewriteKind, Role, Run, RunId, RunStatus, SessionId,
-    SettledBy, StepError, StepEvent, StepKind, StepResult, ToolCall, ToolResult, Turn, Unsettled, WaitId,
-    WaitKind,
+    Answer, Asked, Base, Change, Changes, Digest, Durability, EffectClass, EffectState, Intent, MessageBody,
+    Op, Outcome, PathBytes, Planned, Position, ProbeVerdict, Probed, Published, Receipt, RewriteKind, Role,
+    Run, RunId, RunStatus, SessionId, SettledBy, StepError, StepEvent, StepKind, StepResult, ToolCall,
+    ToolResult, Turn, Unsettled, Version, WaitId, WaitKind,
 };
 use serde_json::{Value, json};
 
@@ -249,7 +249,18 @@ impl Generator {
             .filter(|event| matches!(event, StepEvent::Receipt(receipt) if receipt.attempt == attempts))
             .count();
         let ended = matches!(events.last(), Some(StepEvent::Unsettled(_) | StepEvent::Probed(_)));
-        let event = match self.random.below(11) {
+        let parts = count(|event| matches!(event, StepEvent::Changes(_)));
+        let is_settled = matches!(events.last(), Some(StepEvent::Outcome(_)));
+        let event = match self.random.below(13) {
+            7..=8 => StepEvent::Changes(Changes {
+                attempt,
+                number: if self.wrong() { parts + 1 } else { parts },
+                changes: vec![self.change()],
+                diff: self.text(),
+            }),
+            _ if is_settled && !self.wrong() => {
+                StepEvent::Published(Published { attempt, published_ms: self.number(), kept: Vec::new() })
+            }
             3..=4 if ended => return None,
             0..=2 => StepEvent::Intent(Intent { attempt: attempt + 1, clock_ms: self.number(), marks: None }),
             3..=4 => StepEvent::Receipt(Receipt {
@@ -268,6 +279,19 @@ impl Generator {
             }),
         };
         Some(Op::Step { run, seq, event })
+    }
+
+    fn change(&mut self) -> Change {
+        let path = PathBytes::new(self.text());
+        let file =
+            Version::File { digest: Digest::of(path.as_bytes()), size_bytes: self.number(), mode: 0o644 };
+        let link = Version::Link { target: PathBytes::new(*b"\xff") };
+        let mut versions =
+            [Version::Absent, Version::Directory { mode: 0o755 }, Version::Special, file, link];
+        let staged = self.random.below(versions.len());
+        versions.swap(0, staged);
+        let [staged, .., base] = versions;
+        Change { path, base, staged }
     }
 
     fn verdict(&mut self) -> ProbeVerdict {

@@ -352,9 +352,22 @@ impl Model {
 
 /// Whether `event` may come after `events`, the first of which is the plan.
 fn follows(events: &[StepEvent], event: &StepEvent) -> bool {
-    if events.iter().any(|event| matches!(event, StepEvent::Outcome(_))) {
+    let outcome = events.iter().find_map(|event| match event {
+        StepEvent::Outcome(outcome) => Some(outcome),
+        _ => None,
+    });
+    let parts = events.iter().filter(|event| matches!(event, StepEvent::Changes(_))).count();
+    if let Some(outcome) = outcome {
+        let changed =
+            events.iter().any(|event| matches!(event, StepEvent::Changes(part) if !part.changes.is_empty()));
+        let published = events.iter().any(|event| matches!(event, StepEvent::Published(_)));
+        let is_it = matches!(event, StepEvent::Published(it) if it.attempt == outcome.attempt);
+        return is_it && changed && !published;
+    }
+    if parts > 0 && !matches!(event, StepEvent::Changes(_) | StepEvent::Outcome(_)) {
         return false;
     }
+    let contained = matches!(events.first(), Some(StepEvent::Planned(planned)) if planned.contained);
     let attempts = events.iter().filter(|event| matches!(event, StepEvent::Intent(_))).count();
     let attempts = u32::try_from(attempts).expect("a count of attempts");
     let unsettled = |attempt| {
@@ -376,7 +389,11 @@ fn follows(events: &[StepEvent], event: &StepEvent) -> bool {
             attempts > 0 && it.attempt == attempts && !probed(attempts) && !unsettled(attempts)
         }
         StepEvent::Unsettled(it) => attempts > 0 && it.attempt == attempts && !unsettled(attempts),
+        StepEvent::Changes(part) => {
+            contained && attempts > 0 && part.attempt == attempts && part.number as usize == parts
+        }
         StepEvent::Outcome(outcome) => attempts == 0 || outcome.attempt == attempts,
+        StepEvent::Published(_) => false,
     }
 }
 

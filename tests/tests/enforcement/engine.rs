@@ -114,6 +114,7 @@ pub fn attempt(who: As, (act, path, other): (&str, &str, &str), grants: &Grants,
         limits: &Limits::default(),
         observer: &observer,
         cancel: &CancelToken::new(),
+        stage: None,
         lock: None,
     };
     let output = match who {
