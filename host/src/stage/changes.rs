@@ -160,7 +160,7 @@ impl Walk {
                 None => {}
                 Some(stat) if stat.is_whiteout() => self.deleted(path, base)?,
                 Some(stat) if stat.is_directory() => {
-                    self.staged_directory(path, staged, &stat, base, opaque)?
+                    self.staged_directory(path, staged, &stat, base, opaque)?;
                 }
                 Some(stat) if matches!(stat.kind, FileType::RegularFile | FileType::Symlink) => {
                     self.staged_file(path, staged, &stat, base)?;

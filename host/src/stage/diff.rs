@@ -53,15 +53,15 @@ fn is_shown(change: &Change) -> bool {
 fn difference(upper: &Dir, lower: &Dir, change: &Change) -> Result<String, StageError> {
     let path = shown(&change.path);
     let (old_mode, new_mode) = (mode(&change.base), mode(&change.staged));
-    let mut text = format!("diff --git a/{path} b/{path}\n");
-    text += &match (old_mode, new_mode) {
+    let title = format!("diff --git a/{path} b/{path}\n");
+    let modes = match (old_mode, new_mode) {
         (None, Some(new)) => format!("new file mode {new:06o}\n"),
         (Some(old), None) => format!("deleted file mode {old:06o}\n"),
         (Some(old), Some(new)) if old != new => format!("old mode {old:06o}\nnew mode {new:06o}\n"),
         _ => String::new(),
     };
     if content_equals(&change.base, &change.staged) {
-        return Ok(text);
+        return Ok(title + &modes);
     }
     let name = |side: &str, mode: Option<u32>| {
         if mode.is_some() { format!("{side}/{path}") } else { "/dev/null".to_owned() }
@@ -76,13 +76,13 @@ fn difference(upper: &Dir, lower: &Dir, change: &Change) -> Result<String, Stage
         (Some(old), Some(new)) => hunks(&old, &new),
         _ => None,
     };
-    text += &match lines {
+    let lines = match lines {
         // One of them is empty, and the other is not there.
         Some(lines) if lines.is_empty() => lines,
         Some(lines) => format!("--- {old_name}\n+++ {new_name}\n{lines}"),
         None => format!("Binary files {old_name} and {new_name} differ\n"),
     };
-    Ok(text)
+    Ok(title + &modes + &lines)
 }
 
 fn content_equals(base: &Version, staged: &Version) -> bool {
@@ -133,7 +133,7 @@ fn hunks(old: &[u8], new: &[u8]) -> Option<String> {
         match line.origin_value() {
             DiffLineType::FileHeader | DiffLineType::Binary => return true,
             DiffLineType::Context | DiffLineType::Addition | DiffLineType::Deletion => {
-                text.push(line.origin())
+                text.push(line.origin());
             }
             _ => {}
         }

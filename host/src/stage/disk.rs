@@ -21,6 +21,9 @@ const COPY_BYTES: usize = 256 << 10;
 /// Until its mode is set, which may be that of a secret.
 const PRIVATE: u32 = 0o600;
 
+/// Whoever runs the file becomes its owner, or one of its group.
+const SET_ID: u32 = 0o6000;
+
 /// Owners may list, reach and change what is in a directory.
 pub(super) const OPEN: u32 = 0o700;
 
@@ -143,12 +146,13 @@ impl<'a> Disk<'a> {
             return Ok(false);
         }
         self.observer.before(Operation::SetAttributes(path))?;
-        if own.owner != like.owner {
+        // A new owner takes set-user-id away, and a crash then would leave a mode that nobody set: such a file keeps its owner,
+        // unless it is still to be renamed, when it has no such mode yet.
+        if own.owner != like.owner && own.mode & SET_ID == 0 {
             let (owner, group) = like.owner;
             // Only root may give files away. Anybody else becomes the owner, as with an editor.
             let _ = rustix::fs::fchown(file, Some(Uid::from_raw(owner)), Some(Gid::from_raw(group)));
         }
-        // After the owner, since that takes set-user-id away.
         if tree::stat_of(file)?.mode != mode {
             rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?;
         }

@@ -128,8 +128,8 @@ struct Publisher<'a> {
 
 impl Publisher<'_> {
     fn run(mut self) -> Result<Vec<Left>, StageError> {
-        self.sweep()?;
         self.open_up()?;
+        self.sweep()?;
         let mut left = Vec::new();
         for (place, change) in self.publication.changes.iter().enumerate() {
             let why = self.one(place, change)?;
@@ -156,14 +156,16 @@ impl Publisher<'_> {
         Ok(())
     }
 
-    /// Make it possible to remove what is in directories that are to go.
+    /// Make it possible to change what is in directories that are to go, and in those that an earlier attempt has closed.
     fn open_up(&self) -> Result<(), StageError> {
         for change in self.publication.changes {
-            if let Version::Directory { mode } = change.base
-                && mode & OPEN != OPEN
-                && !change.staged.is_directory()
-                && let Some(found) = self.look(change)?
-                && is_same(&found.version, &change.base)
+            let closed = [&change.base, &change.staged]
+                .into_iter()
+                .any(|version| matches!(version, Version::Directory { mode } if mode & OPEN != OPEN));
+            if closed
+                && let Some(Found { version: Version::Directory { mode }, .. }) = self.look(change)?
+                && (is_base(&Version::Directory { mode }, change)
+                    || is_staged(&Version::Directory { mode }, change))
             {
                 self.set_directory_mode(change, mode | OPEN)?;
             }

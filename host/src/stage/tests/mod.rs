@@ -124,12 +124,28 @@ impl Place {
             if done != 0 {
                 return Err(io::Error::last_os_error());
             }
-            std::env::set_current_dir(OsStr::from_bytes(merged.to_bytes()))
+            Ok(rustix::process::chdir(&*merged)?)
         };
         // SAFETY: the test's child has one thread, and the test's allocator lets a child of a fork go on.
         unsafe { command.pre_exec(mount) };
         let output = command.output().unwrap();
         assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        open_up(self.directory.path());
+    }
+}
+
+/// Make removable what a call or the overlay has closed.
+fn open_up(directory: &Path) {
+    let _ = fs::set_permissions(directory, Permissions::from_mode(0o700));
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open_up(&entry.path());
+        }
     }
 }
 
