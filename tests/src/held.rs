@@ -30,9 +30,10 @@ pub struct Waiting {
 
 impl Held {
     /// Call a command in the workspace of `sandbox`, with the journal at `journal`, and wait until it runs. There is room
-    /// for one such command in a sandbox.
+    /// for one such command in a sandbox, in which nothing is contained: what a contained one sees of the pipes is its own.
     #[track_caller]
     pub fn in_call(sandbox: &Sandbox, journal: &Path) -> Self {
+        sandbox.contain_nothing();
         let (started_path, started) = sandbox.fifo("started");
         let (go_path, go) = sandbox.fifo("go");
         let (started_path, go_path) = (started_path.display(), go_path.display());

@@ -108,8 +108,17 @@ impl Sandbox {
     /// Let no call be contained: what a command does is there at once, and after a crash nobody knows of it.
     #[must_use]
     pub fn uncontained(self) -> Self {
-        self.set_operator("[[policy]]\ntool = \"*\"\ndecision = \"allow\"\ncontain = \"never\"\n");
+        self.contain_nothing();
         self
+    }
+
+    /// The same, in addition to what the user's own `deed.toml` says.
+    pub(crate) fn contain_nothing(&self) {
+        const RULE: &str = "[[policy]]\ntool = \"*\"\ndecision = \"allow\"\ncontain = \"never\"\n";
+        let said = fs::read_to_string(self.config().join("deed.toml")).unwrap_or_default();
+        if !said.contains(RULE) {
+            self.set_operator(&format!("{said}{RULE}"));
+        }
     }
 
     /// Where the processes find the user's own settings.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 const CALL: u64 = 2;
 
 fn sandbox() -> Sandbox {
-    let sandbox = Sandbox::bare();
+    let sandbox = Sandbox::bare().uncontained();
     fs::write(sandbox.workspace().join("a.txt"), "alpha\n").unwrap();
     sandbox
 }
