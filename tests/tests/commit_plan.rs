@@ -11,6 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use deed::beside::Beside;
 use deed::boundary::Unarmed;
 use deed::engine::{CancelToken, Engine, EngineConfig, Limits};
 use deed::mission::{Call, Network, Spec};
@@ -534,4 +535,32 @@ fn looking_at_a_question_that_is_still_open_writes_nothing() {
     let (counts, result) = place.drive(run, 1);
     assert!(matches!(result, Err(RunError::Model { .. })), "{result:?}");
     assert_eq!(counts[0] - answered, 1);
+}
+
+/// The outcome of a contained call that changed something commits before that is published, and the mark of the publication
+/// rides with whatever comes next.
+#[test]
+fn a_contained_call_costs_one_commit_more_if_it_changed_something() {
+    let mut place = Place::new();
+    place.host.beside = Some(Beside::new(&place.dir.path().join("journal.redb")));
+    let shell = |command: &str| json!({ "tool": "shell", "input": { "command": command } });
+    let turns = [
+        (vec![shell("true")], 2),
+        (vec![shell("echo x >> x")], 3),
+        (vec![shell("echo x >> x"), shell("true"), shell("echo y >> y")], 6),
+        // What runs next must not see what recovery would compare with.
+        (vec![shell("echo x >> x"), json!({ "tool": "read_file", "input": { "path": "x" } })], 4),
+    ];
+    let script: Vec<_> = turns.iter().map(|(calls, _)| json!({ "calls": calls })).collect();
+    let mission = json!({ "objective": "Count", "model": { "script": script } });
+    let run = place.create(Spec::Mission(serde_json::from_value(mission).unwrap()));
+    let (counts, result) = place.drive(run, usize::MAX);
+    assert_eq!(result.unwrap(), RunStatus::Partial);
+    let steps = place.host.journal.read().steps(run).unwrap();
+    if !steps.iter().any(|step| step.planned.contained) {
+        println!("skipped: this machine contains no calls");
+        return;
+    }
+    let found: Vec<_> = counts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(found, turns.map(|(_, expected)| expected));
 }

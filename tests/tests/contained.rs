@@ -12,8 +12,8 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use deed_tests::guests::PROBES;
-use deed_tests::{CallReply, Ending, Envelope, Kill, Point, Running, Sandbox, Wait};
+use deed_tests::guests::{MISBEHAVE, PROBES};
+use deed_tests::{CallReply, Ending, Envelope, Kill, Point, RunRow, Running, Sandbox, Wait};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -89,6 +89,31 @@ fn a_tool_that_writes_files_is_contained_as_a_command_is() {
         assert_eq!(done.status, "done");
         assert_eq!(sandbox.files().text("log").lines().count(), 1, "at {point}");
         assert!(sandbox.steps(&done.run)[3].contained);
+    }
+}
+
+/// What an attempt noted for the next one is about files that went with its stage.
+#[test]
+fn a_receipt_goes_with_the_stage_that_it_is_about() {
+    if contains_nothing() {
+        return;
+    }
+    for point in [Point::AfterReceipt, Point::AfterExec] {
+        let sandbox = batch(&[json!({ "tool": "append_after_receipt", "input": { "path": "b.txt" } })], &[]);
+        sandbox.install("misbehave", MISBEHAVE);
+        assert_eq!(sandbox.run(Some(Kill::new(FIRST, point))).run().ending, Ending::KILLED);
+        let [run] = sandbox.deed(["runs"]).run().json::<[RunRow; 1]>();
+        let receipt = || {
+            let shown: Value =
+                sandbox.deed(["show", &run.run, &FIRST.to_string()]).run().expect_code(0).json();
+            shown["receipt"].clone()
+        };
+        assert_eq!(receipt(), "about to append");
+        let killed = sandbox.resume(Some(Kill::new(FIRST, Point::AfterIntent))).run();
+        assert_eq!(killed.ending, Ending::KILLED);
+        assert_eq!(receipt(), Value::Null, "at {point}");
+        let _ = sandbox.resume(None).run().expect_code(0);
+        assert_eq!(sandbox.files().text("b.txt"), "tick\n", "at {point}");
     }
 }
 
@@ -353,6 +378,11 @@ fn a_rule_says_what_is_contained() {
     assert!(format!("{refused}").contains("it uses git by the host's hands"), "{refused}");
     sandbox.set_operator("[[policy]]\ntool = \"shell\"\ndecision = \"allow\"\ncontain = \"never\"\n");
     assert!(!contained("shell", &command).0);
+    for point in [Point::MidPublish, Point::AfterPublish] {
+        let kill = Kill::new(2, point).to_string();
+        let call = sandbox.call("shell", &command).args(["--kill-at", &kill]);
+        assert_eq!(call.run().ending, Ending::Exit(0), "it has nothing to publish");
+    }
     // What reaches further is not contained in the first place.
     sandbox.set_operator("[[grants]]\ntool = \"shell\"\nnetwork = \"open\"\n");
     assert!(!contained("shell", &command).0);

@@ -70,7 +70,12 @@ fn run(
 /// Pairs of the steps that `wanted` picks.
 fn pairs(steps: &[StepRow], first: &[Point], wanted: impl Fn(&StepRow) -> bool) -> Vec<Pair> {
     let kills = steps.iter().filter(|step| wanted(step)).flat_map(|step| {
-        let passed = first.iter().filter(|point| **point != Point::MidExec || step.runs_component());
+        let passes = |point: &Point| match point {
+            Point::MidExec => step.runs_component(),
+            Point::MidPublish | Point::AfterPublish => step.contained,
+            _ => true,
+        };
+        let passed = first.iter().filter(|point| passes(point));
         passed.map(|point| Kill::new(step.seq, *point))
     });
     kills.flat_map(|first| Point::ALL.map(|second| Pair { first, second })).collect()
@@ -110,7 +115,7 @@ fn the_reference_mission_survives(first: &[Point], wanted: impl Fn(&StepRow) -> 
 
 #[test]
 fn b35_a_second_kill_while_a_step_is_recovered_changes_nothing() {
-    let first = [Point::AfterIntent, Point::MidExec, Point::AfterExec];
+    let first = [Point::AfterIntent, Point::MidExec, Point::AfterExec, Point::MidPublish];
     let names = ["git_branch", "write_file", "shell", "git_commit", "finish"];
     the_reference_mission_survives(&first, |step| names.contains(&step.name.as_str()));
 }
@@ -125,7 +130,7 @@ fn b35_all_pairs() {
 fn b35_a_second_kill_while_a_probe_settles_a_step_changes_nothing() {
     let calls = json!([{ "tool": "append", "input": { "path": "log", "line": "one" } }]);
     let sandbox = || {
-        let sandbox = Sandbox::with(&json!({ "objective": "Once", "calls": calls }), &[]);
+        let sandbox = Sandbox::with(&json!({ "objective": "Once", "calls": calls }), &[]).uncontained();
         sandbox.install("probes", PROBES);
         sandbox
     };

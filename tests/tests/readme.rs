@@ -62,7 +62,7 @@ fn every_guarantee_names_a_test_that_is_there() {
             assert!(proved || cell.trim() == "not there yet", "no test in the cell `{cell}` of `{line}`");
         }
     }
-    assert_eq!(rows, 7, "one for each point, and one for a process that lives");
+    assert_eq!(rows, 9, "one for each point, and one for a process that lives");
     for text in quoted(section) {
         if let Some((file, start)) = named_test(text) {
             assert!(has_test(file, start), "`{text}`: there is no such test");

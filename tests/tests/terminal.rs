@@ -111,7 +111,7 @@ fn an_approval_is_asked_in_place_and_the_call_is_made() {
 
 #[test]
 fn an_unknown_outcome_is_settled_in_place() {
-    let sandbox = Sandbox::of("fix-add");
+    let sandbox = Sandbox::of("fix-add").uncontained();
     let killed = sandbox.run(Some(Kill::new(14, Point::AfterExec))).run();
     assert_eq!(killed.ending, Ending::KILLED, "{killed}");
     let mut terminal = sandbox.resume(None).args(["--format", "text"]).start_on_terminal();
