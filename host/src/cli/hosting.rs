@@ -76,7 +76,6 @@ pub(super) fn toolbox(global: &Global, workspaces: Vec<PathBuf>) -> Result<Toolb
             ..CommandEnvironment::default()
         },
         credentials: credentials::read(config_dir().as_deref())?,
-        ..EngineConfig::default()
     };
     let engine = Engine::new(config)?;
     let mut sources: Vec<_> = standard_plugins()

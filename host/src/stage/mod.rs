@@ -1,9 +1,9 @@
 //! The stage: where a contained call does what it does, until its outcome commits.
 //!
 //! A stage is a directory beside the journal. The call runs on an overlay, with the workspace below and the stage above (see
-//! [`mount`]). [`changes::collect`] says afterwards what it changed, and where somebody else was there in the meantime.
-//! [`sync::sync`] makes the staged files durable, so that the outcome may be, with the list of the changes.
-//! [`publish::publish`] brings them into the workspace; after a crash, the same again finishes it.
+//! `mount`). `changes::collect` says afterwards what it changed, and where somebody else was there in the meantime.
+//! `sync::sync` makes the staged files durable, so that the outcome may be, with the list of the changes.
+//! `publish::publish` brings them into the workspace; after a crash, the same again finishes it.
 //!
 //! Of a file, its content is published, its permission bits, the time it was modified, and its owner where the system lets
 //! us. Extended attributes and access lists are not, two names of one file become two files, and the workspace's own
