@@ -41,6 +41,7 @@ impl Beside {
     /// Beside the journal at `journal`: `journal.redb` has `journal.redb.components`, `journal.redb.calls` and
     /// `journal.redb.stages`.
     pub fn new(journal: &Path) -> Self {
+        let journal = &in_full(journal);
         let named = |suffix: &str| {
             let mut name = journal.as_os_str().to_owned();
             name.push(suffix);
@@ -194,6 +195,15 @@ impl Beside {
     }
 }
 
+/// The one path that a journal has, whether it is there yet or not.
+fn in_full(journal: &Path) -> PathBuf {
+    let beside = || {
+        let directory = journal.parent().filter(|parent| !parent.as_os_str().is_empty());
+        Some(directory.unwrap_or(Path::new(".")).canonicalize().ok()?.join(journal.file_name()?))
+    };
+    journal.canonicalize().ok().or_else(beside).unwrap_or_else(|| journal.to_owned())
+}
+
 fn name_of(digest: Digest) -> String {
     format!("{digest}.wasm")
 }
@@ -222,6 +232,18 @@ mod tests {
         assert_eq!((beside.kept(one), beside.kept(other).is_some()), (None, true));
         fs::write(beside.component(other), b"changed").unwrap();
         assert_eq!(beside.kept(other), None, "a changed byte is not served");
+    }
+
+    /// A journal that was named before it was there had another name afterwards, and its notes were somebody else's.
+    #[test]
+    fn a_journal_has_one_name_before_and_after_it_is_made() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("inner")).unwrap();
+        let path = directory.path().join("inner/../journal.redb");
+        let before = Beside::new(&path);
+        File::create(&path).unwrap();
+        assert_eq!(before.journal(), Beside::new(&path).journal());
+        assert!(before.journal().is_absolute() && !before.journal().ends_with(".."));
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub struct Grant {
     /// Bytes of memory one call may use. Default: 256 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
+    /// Bytes of data that each process of its commands may hold (`RLIMIT_DATA`). Default: what the machine lets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_memory_bytes: Option<u64>,
     /// Milliseconds one call may take. Default: what the tool says, else two minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
@@ -102,6 +105,8 @@ pub struct Granted {
     pub network: Network,
     /// Bytes of memory, when somebody set them.
     pub memory_bytes: Option<u64>,
+    /// Bytes of data of each process of its commands, when somebody set them.
+    pub command_memory_bytes: Option<u64>,
     /// Milliseconds, when somebody set them.
     pub timeout_ms: Option<u64>,
 }
@@ -123,6 +128,7 @@ impl Granted {
             remotes: Vec::new(),
             network: Network::Closed,
             memory_bytes: None,
+            command_memory_bytes: None,
             timeout_ms: None,
         }
     }
@@ -131,8 +137,18 @@ impl Granted {
     pub fn of(tool: &str, grants: &[Grant], network: Network) -> Self {
         let mut granted = Grant::default();
         for grant in grants.iter().filter(|grant| grant.tool == "*" || grant.tool == tool) {
-            let Grant { tool: _, files, hosts, commands, remotes, network, memory_bytes, timeout_ms } =
-                grant.clone();
+            let Grant {
+                tool: _,
+                files,
+                hosts,
+                commands,
+                remotes,
+                network,
+                memory_bytes,
+                command_memory_bytes,
+                timeout_ms,
+            } = grant.clone();
+            granted.command_memory_bytes = granted.command_memory_bytes.or(command_memory_bytes);
             granted.files = granted.files.or(files);
             granted.hosts = granted.hosts.or(hosts);
             granted.commands = granted.commands.or(commands);
@@ -148,6 +164,7 @@ impl Granted {
             remotes: granted.remotes.unwrap_or_default(),
             network: granted.network.unwrap_or(network),
             memory_bytes: granted.memory_bytes,
+            command_memory_bytes: granted.command_memory_bytes,
             timeout_ms: granted.timeout_ms,
         }
     }
@@ -174,6 +191,7 @@ impl Granted {
         }
         let least = |mine: Option<u64>, theirs| mine.into_iter().chain(theirs).min();
         self.memory_bytes = least(self.memory_bytes, other.memory_bytes);
+        self.command_memory_bytes = least(self.command_memory_bytes, other.command_memory_bytes);
         self.timeout_ms = least(self.timeout_ms, other.timeout_ms);
         self
     }

@@ -131,7 +131,7 @@ pub struct Changes {
     pub diff: String,
 }
 
-/// Every change of an attempt is in the workspace, or was left out by the owner's word.
+/// Every change of an attempt is in the workspace, but for those at which somebody else's version stayed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
     /// The attempt whose changes they are.
@@ -141,6 +141,9 @@ pub struct Published {
     /// Paths at which somebody else's version stayed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<PathBytes>,
+    /// The owner is asked about those. Everything else is over; what becomes of them is in another one of these.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asks: bool,
 }
 
 #[cfg(test)]

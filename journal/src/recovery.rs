@@ -133,8 +133,12 @@ mod tests {
                     }],
                     diff: String::new(),
                 });
-                let published =
-                    StepEvent::Published(Published { attempt: 1, published_ms: 0, kept: Vec::new() });
+                let published = StepEvent::Published(Published {
+                    attempt: 1,
+                    published_ms: 0,
+                    kept: Vec::new(),
+                    asks: false,
+                });
                 let settled = [&intent, &changes, &outcome];
                 assert_eq!(of(&settled, Started::Yes), Recovery::Publish { attempt: 1 });
                 let events = [&intent, &changes, &outcome, &published];

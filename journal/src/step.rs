@@ -323,7 +323,7 @@ impl StepEvent {
             Self::Unsettled(unsettled) => (unsettled.attempt, 4, 0),
             Self::Changes(changes) => (changes.attempt, 5, changes.number),
             Self::Outcome(_) => (u32::MAX, 9, 0),
-            Self::Published(_) => (u32::MAX, 10, 0),
+            Self::Published(published) => (u32::MAX, 10, u32::from(!published.asks)),
         };
         Key::step_event(run, seq, attempt, order, number)
     }
@@ -417,7 +417,8 @@ impl Step {
 
     /// Whether it is settled and what it changed is not known to be in the workspace.
     pub fn is_pending(&self) -> bool {
-        self.outcome.is_some() && !self.changes.is_empty() && self.published.is_none()
+        let is_over = self.published.as_ref().is_some_and(|published| !published.asks);
+        self.outcome.is_some() && !self.changes.is_empty() && !is_over
     }
 
     /// Take in one more event.
@@ -428,6 +429,9 @@ impl Step {
         if let StepEvent::Published(published) = event {
             if !self.is_pending() || published.attempt != self.attempt() {
                 return Err("there is nothing of this attempt to publish");
+            }
+            if published.asks && self.published.is_some() {
+                return Err("the owner is asked once");
             }
             self.published = Some(published.clone());
             return Ok(());

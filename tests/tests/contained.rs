@@ -8,7 +8,7 @@ use std::fs;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -146,6 +146,8 @@ fn a_command_does_not_get_out() {
     let visible = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let agent = UnixListener::bind(visible.path().join("agent")).unwrap();
     agent.set_nonblocking(true).unwrap();
+    let datagrams = UnixDatagram::bind(visible.path().join("datagrams")).unwrap();
+    datagrams.set_nonblocking(true).unwrap();
     fs::write(visible.path().join("file"), "as it was").unwrap();
     std::os::unix::fs::symlink(visible.path(), sandbox.workspace().join("way-out")).unwrap();
     let name = format!("deed-test-{}", std::process::id());
@@ -182,6 +184,17 @@ fn a_command_does_not_get_out() {
     let path = visible.path().join("agent").display().to_string();
     call(&sandbox, &connect(&format!("pack_sockaddr_un(\"{path}\")")));
     call(&sandbox, &connect(&format!("pack_sockaddr_un(\"\\0{name}\")")));
+    let stray = format!("\"{}\"", visible.path().join("datagrams").display());
+    let pair = "socketpair(A, B, AF_UNIX, SOCK_DGRAM, 0) or exit 7";
+    call(
+        &sandbox,
+        &format!("perl -MSocket -e '{pair}; send(A, \"hello\", 0, pack_sockaddr_un({stray})) or exit 8'"),
+    );
+    let own = call(
+        &sandbox,
+        "perl -MSocket -e 'socketpair(A, B, AF_UNIX, SOCK_STREAM, 0) or exit 7; print \"a pair\"'",
+    );
+    assert!(own.text().contains("a pair"), "what is connected to itself may be had: {own:?}");
     call(&sandbox, "(trap '' HUP TERM; while :; do echo late >> late; done) & echo started > late");
     let late = fs::metadata(sandbox.workspace().join("late")).unwrap().len();
 
@@ -189,6 +202,7 @@ fn a_command_does_not_get_out() {
     for path in paths.iter().filter(|path| **path != visible.path().join("file")) {
         assert!(!path.exists(), "`{}`", path.display());
     }
+    assert!(datagrams.recv(&mut [0; 8]).is_err(), "a pair of datagrams is sent where its owner likes");
     for (listener, what) in [(&listener, "hidden"), (&agent, "by path"), (&abstracted, "abstract")] {
         assert!(listener.accept().is_err(), "somebody reached the {what} socket");
     }
@@ -313,14 +327,39 @@ fn a_conflict_after_the_commit_is_the_owners_to_settle() {
         assert!(wait.question.contains("`two`") && wait.question.contains(&staged.display().to_string()));
         assert_eq!(fs::read_to_string(staged.join("two")).unwrap(), "two\n", "both versions are there");
         assert_eq!(sandbox.files().text("two"), "theirs\n");
+        // What was published is the workspace's, whoever changes it from now on: the answer is about the other one.
+        fs::write(sandbox.workspace().join("one"), "later\n").unwrap();
         sandbox.answer(&wait.wait, option).unwrap();
         let done: Envelope = sandbox.resume(None).run().expect_code(0).json();
         assert_eq!(done.status, "done");
-        assert_eq!((sandbox.files().text("one"), sandbox.files().text("two")), ("one\n", text));
+        assert_eq!((sandbox.files().text("one"), sandbox.files().text("two")), ("later\n", text));
         let shown: Value = sandbox.deed(["show", &held.run, &FIRST.to_string()]).run().expect_code(0).json();
         let kept = if option == "keep" { json!(["two"]) } else { Value::Null };
         assert_eq!(shown["published"]["kept"], kept);
         assert_eq!(stages(&sandbox), [] as [PathBuf; 0]);
+    }
+}
+
+/// A journal that was restored from a backup has no stages: every resumption failed, and nobody could give the step up.
+#[test]
+fn what_was_committed_and_lost_with_its_stage_is_the_owners_to_give_up() {
+    if contains_nothing() {
+        return;
+    }
+    for (point, lost) in [(Point::MidPublish, true), (Point::AfterPublish, false)] {
+        let sandbox = batch(&[shell("echo one > one; echo two > two")], &[]);
+        assert_eq!(sandbox.run(Some(Kill::new(FIRST, point))).run().ending, Ending::KILLED);
+        fs::remove_dir_all(sandbox.root().join("journal.redb.stages")).unwrap();
+        if lost {
+            let held: Envelope = sandbox.resume(None).run().expect_code(4).json();
+            let [wait] = held.waits.try_into().unwrap();
+            assert!(wait.question.contains("`two`: what the step made of it is gone"), "{}", wait.question);
+            assert_eq!(wait.options, ["keep"]);
+            sandbox.answer(&wait.wait, "keep").unwrap();
+        }
+        let done: Envelope = sandbox.resume(None).run().expect_code(0).json();
+        assert_eq!(done.status, "done");
+        assert_eq!(sandbox.files().paths().contains(&"two"), !lost);
     }
 }
 
@@ -350,6 +389,53 @@ fn a_publication_that_was_cut_short_is_ended_before_anybody_else_writes() {
     let _ = with_workspace(sandbox.deed_on(&other, write)).run().expect_code(0);
     let done: Envelope = sandbox.resume(None).run().expect_code(0).json();
     assert_eq!(done.status, "done");
+}
+
+/// The word that a publication has ended is not synced. When the power took it, the run itself had long ended, and the
+/// workspace stayed closed to every other journal for good.
+#[test]
+fn a_note_of_a_publication_that_had_ended_is_taken_back_by_its_run() {
+    if contains_nothing() {
+        return;
+    }
+    let sandbox = batch(&[shell("echo one > one")], &[]);
+    let done: Envelope = sandbox.run(None).run().expect_code(0).json();
+    let locks = sandbox.home().join("state/deed/workspaces");
+    let [lock] = fs::read_dir(locks)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect::<Vec<_>>()
+        .try_into()
+        .unwrap();
+    assert_eq!(fs::read_to_string(&lock).unwrap(), "");
+    let note = json!({ "journal": sandbox.journal(), "run": done.run, "seq": FIRST });
+    fs::write(&lock, note.to_string()).unwrap();
+    let other = sandbox.root().join("other.redb");
+    let write = || {
+        let deed = sandbox.deed_on(&other, ["call", "write_file", r#"{"path":"two","content":""}"#]);
+        deed.args(["--workspace".as_ref(), sandbox.workspace().as_os_str()]).run()
+    };
+    let refused = write();
+    assert_eq!(refused.ending, Ending::Exit(1), "{refused}");
+    assert!(refused.stderr.contains(&format!("resume {}", done.run)), "{refused}");
+    let _ = sandbox.deed(["resume", &done.run]).run().expect_code(0);
+    let _ = write().expect_code(0);
+}
+
+#[test]
+fn each_process_of_a_command_holds_as_much_as_a_grant_says() {
+    let hog = json!({ "command": "perl -e '$x = \"a\" x (256 << 20); print \"held it\"'" });
+    for contain in ["auto", "never"] {
+        let sandbox = batch(&[], &[]);
+        let rule = format!("[[policy]]\ntool = \"*\"\ndecision = \"allow\"\ncontain = \"{contain}\"\n");
+        for (grant, holds) in
+            [("", true), ("[[grants]]\ntool = \"*\"\ncommand_memory_bytes = 67108864\n", false)]
+        {
+            sandbox.set_operator(&format!("{rule}{grant}"));
+            let reply: CallReply = sandbox.call("shell", &hog).run().json();
+            assert_eq!(reply.text().contains("held it"), holds, "{contain}: {reply:?}");
+        }
+    }
 }
 
 #[test]

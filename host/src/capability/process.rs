@@ -18,6 +18,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use cap_std::fs::Dir;
+use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::process::Command;
 use wasmtime::component::{HasData, Linker};
 
@@ -78,6 +79,7 @@ pub(crate) struct ProcessCtx {
     cancel: CancelToken,
     network: bool,
     contained: Option<Arc<Mounted>>,
+    memory_bytes: Option<u64>,
     hold: Hold,
     observer: Option<Arc<dyn CallObserver>>,
     gate: Gate,
@@ -94,6 +96,7 @@ impl ProcessCtx {
             cancel: CancelToken::new(),
             network: false,
             contained: None,
+            memory_bytes: None,
             hold: Hold::default(),
             observer: None,
             gate,
@@ -126,6 +129,12 @@ impl ProcessCtxBuilder {
     /// Where contained commands run.
     pub(crate) fn contained(mut self, mounted: Option<Arc<Mounted>>) -> Self {
         self.0.contained = mounted;
+        self
+    }
+
+    /// Bytes of data that each process may hold.
+    pub(crate) fn memory(mut self, bytes: Option<u64>) -> Self {
+        self.0.memory_bytes = bytes;
         self
     }
 
@@ -192,6 +201,11 @@ impl ProcessCtxView<'_> {
             .envs(self.0.environment.variables.iter().map(|(name, value)| (name, value)))
             .envs(self.0.contained.as_ref().and(self.0.environment.home.as_ref()).map(|home| ("HOME", home)))
             .envs(command.env);
+        if let Some(bytes) = self.0.memory_bytes {
+            let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+            // SAFETY: between fork and exec, a plain system call on a value that the closure owns.
+            unsafe { prepared.pre_exec(move || Ok(setrlimit(Resource::Data, limit.clone())?)) };
+        }
         let namespaces = match &self.0.contained {
             Some(mounted) => {
                 let refused = |why| Error::Denied(format!("`{name}` was not started: {why}"));

@@ -136,6 +136,7 @@ impl CallState {
                 .cancel(request.cancel.clone())
                 .network(grants.granted.network == Network::Open)
                 .contained(request.stage.cloned())
+                .memory(grants.granted.command_memory_bytes)
                 .hold(hold.clone())
                 .observer(Arc::clone(request.observer))
                 .build(),

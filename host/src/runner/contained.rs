@@ -1,12 +1,13 @@
 //! A contained call: it runs on its stage, its changes commit with its outcome, and are published.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use deed_journal::{
-    Asked, Change, Changes, Durability, EffectState, Op, Published, Run, RunStatus, SettledBy, Step,
-    StepError, StepEvent, StepResult, WaitId, WaitKind,
+    Asked, Change, Changes, Durability, EffectState, Op, PathBytes, Published, Run, RunStatus, SettledBy,
+    Step, StepError, StepEvent, StepResult, WaitId, WaitKind,
 };
 
 use super::batch::Ended;
@@ -16,7 +17,7 @@ use crate::boundary::Boundary;
 use crate::capability::is_operators;
 use crate::engine::{LogLevel, Plugin};
 use crate::stage::{Collected, Left, Stage, StageError, Timestamp};
-use crate::turns::{Turn, Unpublished};
+use crate::turns::{Turn, Unpublished, WorkspaceLock};
 
 /// Bytes of JSON in one record of changes: a quarter of what a record holds, so that one path more never matters.
 const PART_BYTES: usize = 4 << 20;
@@ -96,6 +97,8 @@ impl Runner<'_> {
             let _ = stage.remove();
             return Ok(Flow::On);
         }
+        // Before the commit: from then on nobody else may change the workspace first, whenever this process dies.
+        self.host.note_publication(&self.run, seq, turn.as_deref())?;
         self.commit_durably()?;
         self.reached(seq, Boundary::AfterCommit)?;
         self.publish(index, turn)
@@ -162,59 +165,112 @@ impl Runner<'_> {
         self.batch[index] = step;
     }
 
-    /// Bring what a settled step changed into the workspace, unless the owner has to say first which version of a file is to
-    /// stay.
+    /// Bring what a settled step changed into the workspace. Where somebody else's version is, it stays, and the owner is asked.
     pub(super) fn publish(&mut self, index: usize, turn: Option<Arc<Turn>>) -> Result<Flow, RunError> {
-        let step = self.batch[index].clone();
+        let mut step = self.batch[index].clone();
         let (seq, attempt) = (step.seq, step.attempt());
-        let id = WaitId { run: self.run.id, seq, revision: attempt };
-        let is_asked = self.host.journal.read().wait(id)?.is_some();
-        let mut replace = false;
-        if is_asked {
-            let option = if self.host.on_unknown != OnUnknown::Ask && !self.is_answered(id)? {
-                self.answer(id, KEEP.to_owned(), Some("--on-unknown".to_owned()))?.option
-            } else {
-                match self.answer_to(id)? {
-                    Some(answer) => answer.option,
-                    None => return Ok(Flow::Waiting),
-                }
-            };
-            replace = option == REPLACE;
-        }
-        let reached = |boundary| self.reached_now(seq, boundary);
-        let left = self.host.publish(&self.run, &step, turn.as_deref(), replace, &|place| {
+        let left = self.host.publish(&self.run, &step, turn.as_deref(), None, &|place| {
             if place == 0 {
-                reached(Boundary::MidPublish);
+                self.reached_now(seq, Boundary::MidPublish);
             }
         })?;
         self.reached(seq, Boundary::AfterPublish)?;
-        if !left.is_empty() && !is_asked && self.host.on_unknown == OnUnknown::Ask {
-            let asked = self.host.conflict(&self.run, &step, &left);
-            self.open(asked)?;
-            if let Some(turn) = turn {
-                // Whatever else is in the workspace by now may be changed by others.
-                let _ = turn.end_publishing();
-            }
-            // The batch comes back to this step, and finds the question.
-            return Ok(Flow::On);
-        }
-        let mut step = step;
-        let published = self.host.published(attempt, &left);
+        let asks = !left.is_empty() && self.host.on_unknown == OnUnknown::Ask;
+        let published = Published { asks, ..self.host.published(attempt, &left) };
         self.record(&mut step, StepEvent::Published(published));
+        if !asks {
+            return self.published(index, step, turn, &left);
+        }
+        let asked = self.host.conflict(&self.run, &step, &left);
+        self.batch[index] = step;
+        self.open(asked)?;
+        if let Some(turn) = turn {
+            // What is asked about is somebody else's: the others may go on.
+            let _ = turn.end_publishing();
+        }
+        // The batch comes back to this step, and finds the question.
+        Ok(Flow::On)
+    }
+
+    /// The publication of a step is over; its mark is recorded.
+    fn published(
+        &mut self,
+        index: usize,
+        step: Step,
+        turn: Option<Arc<Turn>>,
+        left: &[Left],
+    ) -> Result<Flow, RunError> {
+        let (seq, attempt) = (step.seq, step.attempt());
+        let name = step.planned.name.clone();
         self.batch[index] = step;
         let stage = self
             .host
             .stage(&self.run, seq, attempt)
             .ok_or_else(|| missing(format!("stage of step {seq}")))?;
         self.release_once_durable(turn, stage);
+        for left in left.iter().take(NAMED) {
+            let message = format!("`{}` was left as it is: {left}", left.path);
+            self.host.watcher.log(seq, LogLevel::Warn, &message);
+        }
+        if !left.is_empty() && self.host.on_unknown == OnUnknown::Fail {
+            let result =
+                format!("step {seq} `{name}`: somebody else's version stayed at {} of its paths", left.len());
+            return self.end(RunStatus::Failed, Some(result));
+        }
         Ok(Flow::On)
     }
 
     /// Take up a publication that an earlier process left, or that waits for the owner.
     pub(super) fn publish_pending(&mut self, index: usize) -> Result<Flow, RunError> {
-        let seq = self.batch[index].seq;
-        let turn = self.take_turn(seq)?;
-        self.publish(index, turn)
+        let mut step = self.batch[index].clone();
+        let (seq, attempt) = (step.seq, step.attempt());
+        let Some(Published { kept, .. }) = step.published.clone() else {
+            let turn = self.take_turn(seq)?;
+            return self.publish(index, turn);
+        };
+        // Nobody waits for his turn while the owner thinks.
+        self.forget_publication()?;
+        let id = WaitId { run: self.run.id, seq, revision: attempt };
+        let option = if self.host.on_unknown != OnUnknown::Ask && !self.is_answered(id)? {
+            self.answer(id, KEEP.to_owned(), Some("--on-unknown".to_owned()))?.option
+        } else {
+            match self.answer_to(id)? {
+                Some(answer) => answer.option,
+                None => return Ok(Flow::Waiting),
+            }
+        };
+        let (turn, left) = if option == REPLACE {
+            // The answer is durable before what it allows.
+            self.commit_durably()?;
+            let turn = self.take_turn(seq)?;
+            let left = self.host.publish(&self.run, &step, turn.as_deref(), Some(&kept), &|_| {})?;
+            (turn, left.into_iter().map(|left| left.path).collect())
+        } else {
+            (None, kept)
+        };
+        let published =
+            Published { attempt, published_ms: self.host.clock.now_ms(), kept: left, asks: false };
+        self.record(&mut step, StepEvent::Published(published));
+        self.published(index, step, turn, &[])
+    }
+
+    /// Take back the note of a publication of this run's that is over, or waits for the owner. When the word of that was lost with
+    /// the power, nobody else can give it.
+    pub(super) fn forget_publication(&self) -> Result<(), RunError> {
+        let (Some(directory), Some(workspace), Some(beside)) =
+            (&self.host.locks_dir, &self.run.workspace, &self.host.beside)
+        else {
+            return Ok(());
+        };
+        let failed = |source| RunError::Turn { workspace: workspace.clone(), source };
+        let lock = WorkspaceLock::new(directory, Path::new(workspace));
+        let Some(turn) = lock.try_turn().map_err(failed)? else { return Ok(()) };
+        match turn.unpublished().map_err(failed)? {
+            Some(note) if note.run == self.run.id && note.journal == beside.journal() => {
+                turn.end_publishing().map_err(failed)
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -225,13 +281,14 @@ impl Host {
         Some(self.beside.as_ref()?.stage(run.id, seq, attempt, Path::new(workspace)))
     }
 
-    /// Bring what a settled step changed into its workspace; what is left is what somebody else has changed.
+    /// Bring what a settled step changed into its workspace; what is left is what somebody else has changed. With `replaced`,
+    /// those paths alone, whatever is there.
     fn publish(
         &self,
         run: &Run,
         step: &Step,
         turn: Option<&Turn>,
-        replace: bool,
+        replaced: Option<&[PathBytes]>,
         passed: &dyn Fn(usize),
     ) -> Result<Vec<Left>, RunError> {
         let seq = step.seq;
@@ -239,24 +296,41 @@ impl Host {
             .stage(run, seq, step.attempt())
             .ok_or_else(|| missing(format!("workspace of step {seq}")))?;
         let failed = |source| RunError::Publish { run: run.id, seq, source: Box::new(source) };
-        if let (Some(turn), Some(beside)) = (turn, &self.beside) {
-            let note = Unpublished { journal: beside.journal().to_owned(), run: run.id, seq };
-            turn.begin_publishing(&note)
-                .map_err(StageError::file("note the publication for", stage.workspace()))
-                .map_err(failed)?;
-        }
+        self.note_publication(run, seq, turn)?;
+        let changes: Vec<Change> = match replaced {
+            None => step.changes.clone(),
+            Some(paths) => {
+                let paths: BTreeSet<_> = paths.iter().collect();
+                step.changes.iter().filter(|change| paths.contains(&change.path)).cloned().collect()
+            }
+        };
         let key = self.journal.key(run, seq).to_string();
-        stage.publish(&step.changes, &key, replace, passed).map_err(failed)
+        let left = stage.publish(&changes, &key, replaced.is_some(), passed).map_err(failed)?;
+        // Whoever holds a lock of git's lets it go, and then it can be published.
+        match left.iter().find_map(Left::lock) {
+            Some(lock) => Err(failed(StageError::Locked { lock: lock.to_owned() })),
+            None => Ok(left),
+        }
+    }
+
+    /// Say in the workspace's lock that a publication begins.
+    fn note_publication(&self, run: &Run, seq: u64, turn: Option<&Turn>) -> Result<(), RunError> {
+        let (Some(turn), Some(beside)) = (turn, &self.beside) else { return Ok(()) };
+        let note = Unpublished { journal: beside.journal().to_owned(), run: run.id, seq };
+        let workspace = run.workspace.clone().unwrap_or_default();
+        turn.begin_publishing(&note).map_err(|source| RunError::Turn { workspace, source })
     }
 
     fn published(&self, attempt: u32, left: &[Left]) -> Published {
         let kept = left.iter().map(|left| left.path.clone()).collect();
-        Published { attempt, published_ms: self.clock.now_ms(), kept }
+        Published { attempt, published_ms: self.clock.now_ms(), kept, asks: false }
     }
 
     /// The question which version of some files is to stay.
     fn conflict(&self, run: &Run, step: &Step, left: &[Left]) -> Asked {
         let stage = self.stage(run, step.seq, step.attempt());
+        let is_lost = left.iter().any(Left::is_lost);
+        let options = if is_lost { &[KEEP][..] } else { &[KEEP, REPLACE] };
         let mut question = format!(
             "Which version is to stay? `{}` (step {}) is done, and somebody else changed what it changed before that was in the workspace. `{KEEP}` leaves theirs, `{REPLACE}` puts that of the step in its place",
             step.planned.name, step.seq
@@ -278,7 +352,7 @@ impl Host {
             kind: WaitKind::Conflict,
             name: step.planned.name.clone(),
             question,
-            options: [KEEP, REPLACE].map(str::to_owned).to_vec(),
+            options: options.iter().map(|option| (*option).to_owned()).collect(),
             opened_ms: self.clock.now_ms(),
             // Neither version becomes the right one by waiting.
             expires_ms: None,
@@ -307,19 +381,33 @@ impl Host {
             _ => None,
         };
         if let Some((other, step)) = pending {
-            let (run, seq) = (other.id, step.seq);
-            let id = WaitId { run, seq, revision: step.attempt() };
-            // A question has its answer from its own run.
-            if reader.wait(id)?.is_none() {
-                let left = self.publish(&other, &step, Some(turn), false, &|_| {})?;
-                let ops = if left.is_empty() {
-                    let event = StepEvent::Published(self.published(step.attempt(), &left));
-                    vec![Op::Step { run, seq, event }]
-                } else {
-                    let asked = self.conflict(&other, &step, &left);
-                    let waiting = Run { status: RunStatus::Waiting, ..other };
-                    vec![Op::Ask(asked), Op::UpdateRun(Box::new(waiting))]
-                };
+            let (run, seq, attempt) = (other.id, step.seq, step.attempt());
+            let event = |published| Op::Step { run, seq, event: StepEvent::Published(published) };
+            let ops = match &step.published {
+                None => {
+                    let left = self.publish(&other, &step, Some(turn), None, &|_| {})?;
+                    let asks = !left.is_empty();
+                    let mut ops = vec![event(Published { asks, ..self.published(attempt, &left) })];
+                    if asks {
+                        ops.push(Op::Ask(self.conflict(&other, &step, &left)));
+                        ops.push(Op::UpdateRun(Box::new(Run { status: RunStatus::Waiting, ..other })));
+                    }
+                    ops
+                }
+                // A `replace` that was cut short is ended; a question has its answer from its own run.
+                Some(published) => {
+                    let wait = reader.wait(WaitId { run, seq, revision: attempt })?;
+                    let answer = wait.and_then(|wait| wait.answer);
+                    if answer.is_some_and(|answer| answer.option == REPLACE) {
+                        let kept = Some(&published.kept[..]);
+                        let left = self.publish(&other, &step, Some(turn), kept, &|_| {})?;
+                        vec![event(self.published(attempt, &left))]
+                    } else {
+                        Vec::new()
+                    }
+                }
+            };
+            if !ops.is_empty() {
                 self.journal.commit(ops, Durability::Durable)?;
             }
         }
@@ -361,7 +449,7 @@ pub(super) fn dropped(mut error: StepError) -> StepResult {
 
 #[cfg(test)]
 mod tests {
-    use deed_journal::{PathBytes, Version};
+    use deed_journal::Version;
 
     use super::*;
 

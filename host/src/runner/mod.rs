@@ -310,7 +310,9 @@ impl<'h> Runner<'h> {
 
     /// Take the run on until it ends or waits. An ended run is returned as it is.
     pub fn drive(mut self) -> Result<Envelope, RunError> {
-        if !self.run.status.has_ended() {
+        if self.run.status.has_ended() {
+            self.forget_publication()?;
+        } else {
             self.run.status = RunStatus::Running;
         }
         loop {

@@ -73,6 +73,12 @@ pub enum StageError {
         /// The system's words.
         source: io::Error,
     },
+    /// Git, or somebody for it, is at work in the repository.
+    #[error("take the lock `{}`, which somebody holds; when no git is at work there any more, remove it", lock.display())]
+    Locked {
+        /// The lock.
+        lock: PathBuf,
+    },
     /// A mount.
     #[error("{0}")]
     Mount(#[from] MountError),
@@ -184,7 +190,13 @@ impl Stage {
         replace: bool,
         passed: &dyn Fn(usize),
     ) -> Result<Vec<Left>, StageError> {
-        let (upper, workspace) = (&self.upper()?, &self.lower()?);
+        let workspace = &self.lower()?;
+        let upper = &match self.upper() {
+            Err(StageError::File { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                return publish::lost(workspace, changes);
+            }
+            upper => upper?,
+        };
         publish::publish(&Publication { changes, upper, workspace, key, replace, passed })
     }
 

@@ -31,14 +31,14 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
-    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, mount_bind,
-    mount_change, move_mount,
+    OpenTreeFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount,
+    mount_change, move_mount, open_tree,
 };
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
-use rustix::process::{Signal, WaitOptions, set_parent_process_death_signal, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, set_parent_process_death_signal, waitpid};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::child::{exit, fork};
@@ -168,9 +168,13 @@ impl View {
                 _ => None,
             };
             now(Doing::ReadOnly);
+            let devices = DEVICES.map(|device| {
+                let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+                open_tree(CWD, device, flags).ok()
+            });
             read_only()?;
             now(Doing::Private);
-            private()?;
+            private(&devices)?;
             self.make_missing();
             now(Doing::Home);
             if let (Some(home), Some(path)) = (home, &self.home) {
@@ -217,10 +221,14 @@ fn attach(mounted: &OwnedFd, place: &CStr) -> rustix::io::Result<()> {
     move_mount(mounted, c"", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-/// Let nothing be written anywhere, but for what is mounted from now on.
+/// Let nothing be written anywhere, and no device be used, but for what is mounted from now on.
 fn read_only() -> io::Result<()> {
-    let attributes =
-        libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let attributes = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
     let flags = libc::AT_RECURSIVE;
     // SAFETY: the path ends with a zero, the attributes outlive the call, and the size is theirs.
     let done = unsafe {
@@ -237,7 +245,7 @@ fn read_only() -> io::Result<()> {
 }
 
 /// Empty directories for what is thrown away, and only such devices as do no harm.
-fn private() -> io::Result<()> {
+fn private(devices: &[Option<OwnedFd>; DEVICES.len()]) -> io::Result<()> {
     let inert = MountFlags::NOSUID | MountFlags::NODEV;
     for place in EMPTY {
         match mount(c"tmpfs", place, c"tmpfs", inert, PRIVATE_BYTES) {
@@ -246,13 +254,12 @@ fn private() -> io::Result<()> {
             done => done?,
         }
     }
-    let devices = DEVICES.map(|device| open(device).ok());
     mount(c"tmpfs", c"/dev", c"tmpfs", MountFlags::NOSUID, c"mode=755,size=1m")?;
     let create = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
     for (device, name) in devices.iter().zip(DEVICES) {
         let Some(device) = device else { continue };
         drop(rustix::fs::open(name, create, Mode::from_raw_mode(0o666))?);
-        mount_bind(FdPath::new(device, b"").as_c_str(), name)?;
+        attach(device, name)?;
     }
     for (target, name) in LINKS {
         rustix::fs::symlink(target, name)?;
@@ -350,8 +357,11 @@ fn in_child<const N: usize>(
     let here = |source: Errno| failed(Doing::End, source.into());
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(here)?;
+    let host = getpid();
     let Some(child) = fork().map_err(|error| failed(Doing::End, error))? else {
-        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+        if die_with(host).is_err() {
+            exit(1);
+        }
         let sent = match work() {
             Ok(made) => send(&theirs, [0; 5], &made),
             Err((doing, error)) => {
@@ -372,6 +382,12 @@ fn in_child<const N: usize>(
         let number = i32::from_ne_bytes([words[1], words[2], words[3], words[4]]);
         failed(doing, io::Error::from_raw_os_error(number))
     })
+}
+
+/// Let this child end when the host does; an error when that has happened already.
+fn die_with(host: Pid) -> rustix::io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() == Some(host) { Ok(()) } else { Err(Errno::SRCH) }
 }
 
 fn send<const N: usize>(socket: &OwnedFd, words: [u8; 5], files: &[OwnedFd; N]) -> rustix::io::Result<()> {
@@ -409,11 +425,13 @@ fn user_namespace() -> io::Result<BorrowedFd<'static>> {
 
 fn make_user_namespace() -> io::Result<OwnedFd> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let host = getpid();
     let Some(child) = fork()? else {
+        // Its copy of the host's end would keep it waiting for ever, should the host die now.
+        drop(ours);
         // SAFETY: no file table is unshared, which is what makes the call unsafe.
-        let made = set_parent_process_death_signal(Some(Signal::KILL))
-            .and_then(|()| unsafe { unshare_unsafe(UnshareFlags::NEWUSER) })
-            .and_then(|()| {
+        let made =
+            die_with(host).and_then(|()| unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }).and_then(|()| {
                 rustix::fs::open(c"/proc/self/ns/user", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             });
         let sent = match made {

@@ -19,6 +19,11 @@ pub(crate) enum NotPossible {
     /// Whether somebody else has changed a file cannot be told there.
     #[error("it is on a file system ({0}) whose times are not this machine's")]
     Remote(&'static str),
+    /// Two changes within a second cannot be told apart there.
+    #[error(
+        "its file system keeps times in whole seconds, by which an edit of somebody else's would not be noticed"
+    )]
+    CoarseTimes,
     /// An ordinary user cannot write a copy of it.
     #[error("it belongs to user {user} and group {group}, and deed runs as others")]
     Foreign { user: u32, group: u32 },
@@ -51,6 +56,10 @@ pub(crate) fn refusal(workspace: &Path) -> Option<NotPossible> {
     let is_own = (metadata.uid(), metadata.gid()) == (user, rustix::process::getegid().as_raw());
     if user != 0 && !is_own {
         return Some(NotPossible::Foreign { user: metadata.uid(), group: metadata.gid() });
+    }
+    // By chance, one time in a million or less.
+    if metadata.ctime_nsec() == 0 {
+        return Some(NotPossible::CoarseTimes);
     }
     if let Some(elsewhere) = git_elsewhere(workspace) {
         return Some(elsewhere);

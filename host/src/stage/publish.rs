@@ -62,6 +62,40 @@ pub(crate) enum Why {
     NoDirectory,
     /// Git, or somebody for it, holds this lock. Nothing that git guards was replaced.
     Locked(PathBuf),
+    /// The stage is gone, and with it what the call made of it.
+    Lost,
+}
+
+impl Left {
+    /// The lock that keeps it out.
+    pub(crate) fn lock(&self) -> Option<&Path> {
+        match &self.why {
+            Why::Locked(lock) => Some(lock),
+            _ => None,
+        }
+    }
+
+    /// Whether there is nothing any more that could be published.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.why == Why::Lost
+    }
+}
+
+/// What is not in the workspace of changes whose stage is gone, so that nothing more can be brought there.
+pub(crate) fn lost(workspace: &Dir, changes: &[Change]) -> Result<Vec<Left>, StageError> {
+    let mut left = Vec::new();
+    for change in changes {
+        let path = change.path.as_path();
+        let found = tree::at(workspace, path).map_err(StageError::file("read", path))?;
+        let is_there = match &found {
+            Some(found) => is_staged(&found.version, change),
+            None => change.staged == Version::Absent,
+        };
+        if !is_there {
+            left.push(Left { path: change.path.clone(), why: Why::Lost });
+        }
+    }
+    Ok(left)
 }
 
 /// In words that follow the path.
@@ -79,6 +113,7 @@ impl fmt::Display for Left {
             Why::Changed(Version::Special) => f.write_str("somebody else made it a pipe, socket or device"),
             Why::NotEmpty => f.write_str("somebody else put something into this directory, which was to go"),
             Why::NoDirectory => f.write_str("somebody else removed the directory that it belongs in"),
+            Why::Lost => f.write_str("what the step made of it is gone, with its stage"),
             Why::Locked(lock) => write!(
                 f,
                 "the lock `{}` is held; when no git is at work there any more, remove it",

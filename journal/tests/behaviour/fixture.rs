@@ -241,7 +241,9 @@ fn write_3(journal: &Journal) {
         ops.push(step(seq, StepEvent::Outcome(outcome)));
     }
     let kept = vec![PathBytes::new(*b"b\xff")];
-    ops.push(step(1, StepEvent::Published(Published { attempt: 1, published_ms: 5004, kept })));
+    ops.push(step(1, StepEvent::Published(Published { attempt: 1, published_ms: 5004, kept, asks: false })));
+    let kept = vec![PathBytes::new("log")];
+    ops.push(step(2, StepEvent::Published(Published { attempt: 1, published_ms: 5005, kept, asks: true })));
     ops.push(Op::Ask(Asked {
         id: WaitId { run: run.id, seq: 2, revision: 1 },
         kind: WaitKind::Conflict,
@@ -280,6 +282,7 @@ fn the_third_format_opens() {
     assert_eq!(steps.iter().map(deed_journal::Step::is_pending).collect::<Vec<_>>(), [false, true]);
     assert_eq!((&steps[1].changes, steps[1].diff.as_str()), (&changes(), "+tick\n"));
     assert_eq!(Recovery::of(&steps[1], Started::Unknown), Recovery::Publish { attempt: 1 });
+    assert!(steps[1].published.as_ref().unwrap().asks);
     assert_eq!(steps[0].published.as_ref().unwrap().kept, [PathBytes::new(*b"b\xff")]);
     let wait = reader.wait(WaitId { run: id(5), seq: 2, revision: 1 }).unwrap().unwrap();
     assert_eq!(wait.asked.kind, WaitKind::Conflict);

@@ -250,7 +250,7 @@ impl Generator {
             .count();
         let ended = matches!(events.last(), Some(StepEvent::Unsettled(_) | StepEvent::Probed(_)));
         let parts = count(|event| matches!(event, StepEvent::Changes(_)));
-        let is_settled = matches!(events.last(), Some(StepEvent::Outcome(_)));
+        let is_settled = matches!(events.last(), Some(StepEvent::Outcome(_) | StepEvent::Published(_)));
         let event = match self.random.below(13) {
             7..=8 => StepEvent::Changes(Changes {
                 attempt,
@@ -258,9 +258,12 @@ impl Generator {
                 changes: vec![self.change()],
                 diff: self.text(),
             }),
-            _ if is_settled && !self.wrong() => {
-                StepEvent::Published(Published { attempt, published_ms: self.number(), kept: Vec::new() })
-            }
+            _ if is_settled && !self.wrong() => StepEvent::Published(Published {
+                attempt,
+                published_ms: self.number(),
+                kept: Vec::new(),
+                asks: self.random.once_in(2),
+            }),
             3..=4 if ended => return None,
             0..=2 => StepEvent::Intent(Intent { attempt: attempt + 1, clock_ms: self.number(), marks: None }),
             3..=4 => StepEvent::Receipt(Receipt {

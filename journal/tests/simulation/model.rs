@@ -360,9 +360,17 @@ fn follows(events: &[StepEvent], event: &StepEvent) -> bool {
     if let Some(outcome) = outcome {
         let changed =
             events.iter().any(|event| matches!(event, StepEvent::Changes(part) if !part.changes.is_empty()));
-        let published = events.iter().any(|event| matches!(event, StepEvent::Published(_)));
-        let is_it = matches!(event, StepEvent::Published(it) if it.attempt == outcome.attempt);
-        return is_it && changed && !published;
+        let published = events.iter().rev().find_map(|event| match event {
+            StepEvent::Published(published) => Some(published),
+            _ => None,
+        });
+        return match (event, published) {
+            (StepEvent::Published(it), None) => changed && it.attempt == outcome.attempt,
+            (StepEvent::Published(it), Some(before)) => {
+                before.asks && !it.asks && it.attempt == outcome.attempt
+            }
+            _ => false,
+        };
     }
     if parts > 0 && !matches!(event, StepEvent::Changes(_) | StepEvent::Outcome(_)) {
         return false;

@@ -8,11 +8,23 @@ use std::io;
 use std::sync::OnceLock;
 
 use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+#[cfg(target_arch = "x86_64")]
+use seccompiler::sock_filter;
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
 
-/// System calls that make a socket which others could be reached by. A pair of connected ones (`socketpair`) reaches nobody
-/// else.
-const SOCKETS: [libc::c_long; 1] = [libc::SYS_socket];
+/// The kinds of pairs of connected sockets (`socketpair`) that may be used to reach somebody else: what is sent through one
+/// of these may be given another address. The others stay connected to each other.
+const LOOSE_PAIRS: [libc::c_int; 2] = [libc::SOCK_DGRAM, libc::SOCK_RAW];
+
+/// The bits of a socket's kind that are no flags (`SOCK_TYPE_MASK` of the kernel).
+const KIND_MASK: u64 = 0xf;
+
+/// The bit by which a process of 64 bits asks for a call of the kernel's x32 interface, under numbers of its own.
+#[cfg(target_arch = "x86_64")]
+const X32: u32 = 0x4000_0000;
 
 /// System calls that programs do without when a kernel has none. A ring makes sockets of its own; keys outlive the call.
 const MISSING: [libc::c_long; 6] = [
@@ -35,24 +47,14 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN
 
 /// The filters of system calls, made before the fork: they allocate.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Confinement([&'static BpfProgram; 2]);
+pub(super) struct Confinement(&'static [BpfProgram]);
 
 impl Confinement {
     /// Of every contained command. The error says why this machine has none.
     pub(super) fn new() -> Result<Self, &'static str> {
-        static FILTERS: OnceLock<Result<[BpfProgram; 2], String>> = OnceLock::new();
-        let made = FILTERS.get_or_init(|| {
-            let refuse = |calls: &[libc::c_long], errno: i32| {
-                let rules = calls.iter().map(|call| (*call, Vec::new())).collect();
-                let answer = SeccompAction::Errno(errno.unsigned_abs());
-                let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| error.to_string())?;
-                SeccompFilter::new(rules, SeccompAction::Allow, answer, arch)
-                    .and_then(BpfProgram::try_from)
-                    .map_err(|error| error.to_string())
-            };
-            Ok([refuse(&SOCKETS, libc::EACCES)?, refuse(&MISSING, libc::ENOSYS)?])
-        });
-        made.as_ref().map(|[sockets, missing]| Self([sockets, missing])).map_err(String::as_str)
+        static FILTERS: OnceLock<Result<Vec<BpfProgram>, String>> = OnceLock::new();
+        let made = FILTERS.get_or_init(|| filters().map_err(|error| error.to_string()));
+        made.as_ref().map(|filters| Self(filters)).map_err(String::as_str)
     }
 
     /// Bind this process, and whatever it starts, for good. For a single-threaded child right before exec: plain system calls,
@@ -71,4 +73,41 @@ impl Confinement {
         }
         Ok(())
     }
+}
+
+/// Each has one answer to what its rules name, and lets everything else pass.
+fn filters() -> Result<Vec<BpfProgram>, BackendError> {
+    let refuse = |rules: Vec<(libc::c_long, Vec<SeccompRule>)>, errno: i32| {
+        let answer = SeccompAction::Errno(errno.unsigned_abs());
+        let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+        SeccompFilter::new(rules.into_iter().collect(), SeccompAction::Allow, answer, arch)?.try_into()
+    };
+    let pairs = LOOSE_PAIRS.map(|kind| {
+        let kind = u64::from(kind.unsigned_abs());
+        let masked = SeccompCmpOp::MaskedEq(KIND_MASK);
+        SeccompRule::new(vec![SeccompCondition::new(1, SeccompCmpArgLen::Dword, masked, kind)?])
+    });
+    let pairs = pairs.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let missing = MISSING.map(|call| (call, Vec::new())).to_vec();
+    let mut filters = vec![
+        refuse(vec![(libc::SYS_socket, Vec::new()), (libc::SYS_socketpair, pairs)], libc::EACCES)?,
+        refuse(missing, libc::ENOSYS)?,
+    ];
+    #[cfg(target_arch = "x86_64")]
+    filters.push(without_x32());
+    Ok(filters)
+}
+
+/// The interface has its own numbers for the same calls, and hardly any kernel offers it.
+#[cfg(target_arch = "x86_64")]
+fn without_x32() -> BpfProgram {
+    let rule =
+        |code: u32, jt, jf, k| sock_filter { code: u16::try_from(code).unwrap_or_default(), jt, jf, k };
+    vec![
+        // The number of the call is what `seccomp_data` begins with.
+        rule(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        rule(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, X32),
+        rule(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs()),
+        rule(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ]
 }
