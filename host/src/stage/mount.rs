@@ -344,7 +344,7 @@ impl Doing {
 
 /// Let a child make descriptors, and take them over.
 fn in_child<const N: usize>(
-    work: impl FnOnce() -> Result<[OwnedFd; N], (Doing, io::Error)>,
+    make: impl FnOnce() -> Result<[OwnedFd; N], (Doing, io::Error)>,
 ) -> Result<[OwnedFd; N], MountError> {
     let failed = |doing: Doing, source: io::Error| MountError { doing: doing.name(), source };
     let here = |source: Errno| failed(Doing::End, source.into());
@@ -352,12 +352,12 @@ fn in_child<const N: usize>(
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(here)?;
     let Some(child) = fork().map_err(|error| failed(Doing::End, error))? else {
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
-        let sent = match work() {
-            Ok(made) => send(&theirs, [0; 5], &made),
+        let sent = match make() {
+            Ok(made) => send(&theirs, &[0; 5], &made),
             Err((doing, error)) => {
                 let mut words = [doing as u8; 5];
                 words[1..].copy_from_slice(&error.raw_os_error().unwrap_or(0).to_ne_bytes());
-                send::<0>(&theirs, words, &[])
+                send::<0>(&theirs, &words, &[])
             }
         };
         exit(i32::from(sent.is_err()))
@@ -374,14 +374,14 @@ fn in_child<const N: usize>(
     })
 }
 
-fn send<const N: usize>(socket: &OwnedFd, words: [u8; 5], files: &[OwnedFd; N]) -> rustix::io::Result<()> {
+fn send<const N: usize>(socket: &OwnedFd, words: &[u8; 5], files: &[OwnedFd; N]) -> rustix::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let files = files.each_ref().map(AsFd::as_fd);
     if N > 0 {
         ancillary.push(SendAncillaryMessage::ScmRights(&files));
     }
-    sendmsg(socket, &[IoSlice::new(&words)], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
+    sendmsg(socket, &[IoSlice::new(words)], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
 }
 
 fn receive(socket: &OwnedFd) -> rustix::io::Result<([u8; 5], Vec<OwnedFd>)> {
@@ -417,11 +417,11 @@ fn make_user_namespace() -> io::Result<OwnedFd> {
                 rustix::fs::open(c"/proc/self/ns/user", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             });
         let sent = match made {
-            Ok(made) => send(&theirs, [0; 5], &[made]),
+            Ok(made) => send(&theirs, &[0; 5], &[made]),
             Err(error) => {
                 let mut words = [0; 5];
                 words[1..].copy_from_slice(&error.raw_os_error().to_ne_bytes());
-                send::<0>(&theirs, words, &[])
+                send::<0>(&theirs, &words, &[])
             }
         };
         // Until the numbers are mapped, which only somebody outside may do for more than one.
