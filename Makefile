@@ -45,10 +45,11 @@ test: build       ## every test, the crash sweeps and the guests' own included
 COUNT ?= 100000
 SEED ?= 1
 
-fuzz: wasm-target ## random work on failing disks (COUNT and SEED choose how much, and which), and all double kills
+fuzz: wasm-target ## random work on failing disks (COUNT and SEED choose how much, and which), all double kills, and the standard plugins over 20 seeds
 	DEED_FUZZ_SEED=$(SEED) DEED_FUZZ_COUNT=$(COUNT) $(CARGO) test -p deed-journal --test simulation a17 -- --nocapture
 	$(MAKE) build
 	$(CARGO) test --workspace --test double_kills -- --ignored --nocapture
+	$(CARGO) test --workspace --test crash_test -- --ignored --nocapture
 
 demo: build       ## a mission that is killed twice and comes back
 	@$(DEV_DIR)/examples/demo

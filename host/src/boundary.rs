@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// An instant in the life of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Boundary {
     /// It is planned, everything before it is settled, and its intent is not written.
     BeforeIntent,
@@ -53,7 +53,7 @@ impl Boundary {
 }
 
 /// A boundary of one step, written `14:after_exec`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KillPoint {
     /// The step's number.
     pub seq: u64,
@@ -94,6 +94,17 @@ pub trait Boundaries: Send + Sync {
 
     /// The run is at this point. Whoever armed it does not return.
     fn reached(&self, point: KillPoint);
+
+    /// Whether [`crossed`](Self::crossed) is to be told of every point, and not of the armed one alone. Pure neighbours
+    /// then run one after the other.
+    fn watches(&self) -> bool {
+        false
+    }
+
+    /// The run crosses a point at which nobody is killed.
+    fn crossed(&self, point: KillPoint) {
+        let _ = point;
+    }
 }
 
 /// Nothing is armed.

@@ -14,6 +14,7 @@
 //! | [`toolbox`], [`standard`], [`host_tools`] | the tools at hand: plugins, those that come with deed, and its own |
 //! | [`engine`], [`capability`] | calling a component, and what a call may reach |
 //! | [`sources`], [`watch`], [`boundary`] | time and randomness; who watches and answers; where crash tests kill |
+//! | [`crash_test`] | killing all of this everywhere, and comparing |
 //! | [`journal`] | the records: a crate of its own, which knows nothing of all this |
 //!
 //! # Example
@@ -90,6 +91,7 @@ pub mod beside;
 pub mod boundary;
 pub mod capability;
 mod child;
+pub mod crash_test;
 pub mod engine;
 pub mod grants;
 pub mod host_tools;

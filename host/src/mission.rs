@@ -38,6 +38,12 @@ pub struct Mission {
     /// question about an unknown outcome never expires. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_within_ms: Option<u64>,
+    /// How `deed crash-test` answers questions: the first rule that fits. Default: see there. No other command reads it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<AnswerRule>,
+    /// What `deed crash-test` looks at beyond the workspace, its repository and its remotes. No other command reads it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub observe: Vec<Observer>,
     /// Who decides what to do next.
     pub model: ModelSpec,
 }
@@ -67,8 +73,42 @@ pub struct Batch {
     /// question about an unknown outcome never expires. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_within_ms: Option<u64>,
+    /// How `deed crash-test` answers questions: the first rule that fits. Default: see there. No other command reads it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<AnswerRule>,
+    /// What `deed crash-test` looks at beyond the workspace, its repository and its remotes. No other command reads it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub observe: Vec<Observer>,
     /// The calls, in order. Neighbouring pure ones run in parallel.
     pub calls: Vec<Call>,
+}
+
+/// How a crash test answers a question.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AnswerRule {
+    /// What is asked: `approval`, `question`, `reconcile` or `conflict`. Default: anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<String>,
+    /// The tool that it is about. Default: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// The answer: one of the question's options.
+    pub option: String,
+    /// What the owner adds. Default: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+/// A command whose output shows an effect that a crash test cannot see by itself, such as a row in a database.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Observer {
+    /// What it shows, in a word or two.
+    pub name: String,
+    /// The program and its arguments. It is started in this file's directory, with the workspace that is looked at in
+    /// the variable `DEED_WORKSPACE`. A program in the workspace is refused: the tools could change it.
+    pub command: Vec<String>,
 }
 
 /// One tool call.
@@ -218,6 +258,22 @@ impl Spec {
         match self {
             Self::Mission(mission) => mission.answer_within_ms,
             Self::Batch(batch) => batch.answer_within_ms,
+        }
+    }
+
+    /// How a crash test answers questions.
+    pub fn answers(&self) -> &[AnswerRule] {
+        match self {
+            Self::Mission(mission) => &mission.answers,
+            Self::Batch(batch) => &batch.answers,
+        }
+    }
+
+    /// What a crash test looks at besides.
+    pub fn observe(&self) -> &[Observer] {
+        match self {
+            Self::Mission(mission) => &mission.observe,
+            Self::Batch(batch) => &batch.observe,
         }
     }
 

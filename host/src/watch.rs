@@ -2,7 +2,7 @@
 
 use deed_journal::{Asked, StepKind};
 
-use crate::engine::LogLevel;
+use crate::engine::{CallEnd, LogLevel};
 
 /// Sees a run's progress, on whichever thread it happens.
 pub trait Watcher: Send + Sync {
@@ -19,6 +19,16 @@ pub trait Watcher: Send + Sync {
     /// A line of a tool's.
     fn log(&self, seq: u64, level: LogLevel, message: &str) {
         let _ = (seq, level, message);
+    }
+
+    /// A command of a call left processes behind, which were ended with it.
+    fn left_behind(&self, seq: u64, program: &str) {
+        let _ = (seq, program);
+    }
+
+    /// An attempt has executed. Nothing is recorded of it yet.
+    fn executed(&self, seq: u64, attempt: u32, end: &CallEnd) {
+        let _ = (seq, attempt, end);
     }
 }
 

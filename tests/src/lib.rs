@@ -26,6 +26,7 @@
 )]
 
 mod binary;
+mod chromium;
 mod drive;
 pub mod git_server;
 pub mod guests;
@@ -43,6 +44,7 @@ mod terminal;
 mod tree;
 
 pub use binary::{deed_binary, project_root};
+pub use chromium::{Chromium, find_chromium};
 pub use drive::{Asked, Owner, Passage, never_asked, says_yes};
 pub use held::{Held, Waiting};
 pub use kill::{Kill, Point};

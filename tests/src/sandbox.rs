@@ -6,11 +6,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use deed::crash_test::CrashTest;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{Deed, Kill, Repository, StepRow, Tree, Wait, copy_tree, project_root, read_tree};
+use crate::{
+    Deed, Kill, Repository, StepRow, Tree, Wait, binary::shared_cache_dir, copy_tree, deed_binary,
+    project_root, read_tree,
+};
 
 /// The seed of every sandbox that does not choose its own: two runs of one mission give equal bytes.
 const SEED: &str = "7";
@@ -200,6 +204,15 @@ impl Sandbox {
     pub fn call(&self, tool: &str, input: &Value) -> Deed {
         let deed = self.deed(["call", tool, &input.to_string()]);
         deed.args([OsStr::new("--workspace"), self.workspace().as_os_str()])
+    }
+
+    /// A crash test of the mission, from within the test's own process.
+    pub fn crash_test(&self) -> CrashTest {
+        let test = CrashTest::new(deed_binary(), self.mission()).workspace(self.workspace());
+        let test = if self.tools().is_dir() { test.tools(self.tools()) } else { test };
+        test.variable("HOME", self.home())
+            .variable("XDG_CONFIG_HOME", self.home().join("config"))
+            .variable("XDG_CACHE_HOME", shared_cache_dir())
     }
 
     fn observed(&self, deed: Deed, kill: Option<Kill>) -> Deed {

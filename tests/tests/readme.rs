@@ -175,3 +175,26 @@ fn the_mission_and_the_batch_run() {
     assert_eq!(passage.envelope.status, "done");
     assert_eq!(sandbox.files().text("count.txt"), "one\n");
 }
+
+#[test]
+fn the_crash_test_finds_what_is_shown() {
+    // Blocks of no language: every second part.
+    let parts = section("Crash-test your plugin").split("\n```");
+    let blocks: Vec<_> = parts.skip(1).step_by(2).map(str::trim_start).collect();
+    let [batch, shown, test] = blocks.try_into().unwrap();
+    assert!(test.starts_with("#[test]") && test.lines().count() == 4);
+    let sandbox = Sandbox::bare();
+    fs::write(sandbox.workspace().join("a.txt"), "hello\n").unwrap();
+    sandbox.set_mission(&serde_json::from_str(batch).unwrap());
+    sandbox.install("claims", guests::CLAIMS);
+    let deed = sandbox.deed(["crash-test", sandbox.mission().to_str().unwrap(), "--format", "text"]);
+    let found = deed.args(["--workspace", sandbox.workspace().to_str().unwrap()]).run().expect_code(1);
+    let mut lines = shown.lines();
+    assert_eq!(lines.next(), Some("$ deed crash-test batch.json --tools tools"));
+    // Another place and another machine.
+    let is_the_same_here =
+        |line: &&str| !["  again:", "  kept:", "23 cases"].iter().any(|it| line.starts_with(it));
+    for line in lines.filter(is_the_same_here) {
+        assert!(found.stdout.lines().any(|printed| printed == line), "`{line}` in {found}");
+    }
+}

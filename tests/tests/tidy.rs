@@ -20,7 +20,7 @@ const LONG_FILES: [(&str, &str); 0] = [];
 
 /// Packages in the lock file, those of other platforms included: what there is now, and room for a few. Whoever needs more
 /// raises it, and says in the commit what for.
-const MAX_LOCKED_PACKAGES: usize = 380;
+const MAX_LOCKED_PACKAGES: usize = 392;
 
 /// Packages that are built in several versions, and who holds back the older one. A stale entry fails as well.
 const DUPLICATES: [(&str, &str); 7] = [

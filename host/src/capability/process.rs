@@ -224,7 +224,11 @@ impl ProcessCtxView<'_> {
             timeout: command.timeout_ms.map(Duration::from_millis),
             hold,
         };
-        match run(prepared, &self.0.cancel).await {
+        let end = run(prepared, &self.0.cancel).await;
+        if let Some(observer) = self.0.observer.as_ref().filter(|_| self.0.hold.take_note()) {
+            observer.left_behind(&name);
+        }
+        match end {
             Ok(End::Ended { status, stdout, stderr }) => Ok(Ended {
                 status: match (status.code, status.signal) {
                     (Some(code), _) => Status::Exited(code),

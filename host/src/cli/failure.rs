@@ -1,5 +1,6 @@
 //! The one place where an error becomes a message, a hint and an exit code.
 
+use deed::crash_test::CrashTestError;
 use deed::mission::MissionError;
 use deed::operator::OperatorError;
 use deed::runner::{CreateError, RunError};
@@ -47,6 +48,17 @@ fn exit_of(error: &anyhow::Error) -> Exit {
 fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if cause.is::<MissionError>() || cause.is::<OperatorError>() {
         return Some(Exit::Usage);
+    }
+    if let Some(error) = cause.downcast_ref::<CrashTestError>() {
+        return match error {
+            CrashTestError::Mission(_)
+            | CrashTestError::Workspace(_)
+            | CrashTestError::Remote(_)
+            | CrashTestError::Observer { .. }
+            | CrashTestError::Nothing(_)
+            | CrashTestError::NoSuchCase { .. } => Some(Exit::Usage),
+            _ => None,
+        };
     }
     if let Some(open) = cause.downcast_ref::<OpenError>() {
         return Some(match open {

@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use deed::beside::Beside;
 use deed::boundary::{Boundaries, KillPoint, Unarmed};
 use deed::capability::{CommandEnvironment, GitEnvironment};
+use deed::crash_test::Trace;
 use deed::engine::{CancelToken, Engine, EngineConfig, Limits};
 use deed::model::Model;
 use deed::policy::Operator;
@@ -24,8 +25,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::failure::Usage;
+use super::power_cut::PowerCut;
 use super::terminal::{self, LoggedModel, TerminalOwner, TerminalWatcher};
-use super::{Global, credentials, journal_path};
+use super::trace::{KillSelf, TracedPoints, TracedWatcher};
+use super::{Global, credentials, journal_path, power_cut};
 
 /// What a crash test may ask of a command that executes steps.
 #[derive(Debug, Args)]
@@ -36,6 +39,37 @@ pub(super) struct TestArgs {
     /// Append every request to the model to this file, one JSON line each.
     #[arg(long, hide = true, value_name = "FILE")]
     model_log: Option<PathBuf>,
+    /// Append to this file how calls end, one JSON line each.
+    #[arg(long, hide = true, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Write every point that is crossed into the trace, too.
+    #[arg(long, hide = true, requires = "trace")]
+    trace_points: bool,
+    /// Let the power go at this operation of the store.
+    #[arg(long, hide = true, value_name = "OPERATION:SEED")]
+    power_cut: Option<PowerCut>,
+}
+
+impl TestArgs {
+    /// Become the owner of the journal, which others can reach; one whose power goes nobody can.
+    pub(super) fn open(&self, global: &Global, path: &Path) -> Result<Journal> {
+        match self.power_cut {
+            None => journal_path::open_shared(global, path),
+            Some(cut) => power_cut::open(path, journal_path::options(global), cut, self.trace()),
+        }
+    }
+
+    fn trace(&self) -> Option<Trace> {
+        self.trace.clone().map(Trace::new)
+    }
+
+    fn boundaries(&self) -> Arc<dyn Boundaries> {
+        match (self.kill_at, self.trace()) {
+            (Some(point), _) => Arc::new(KillSelf(point)),
+            (None, Some(trace)) if self.trace_points => Arc::new(TracedPoints(trace)),
+            (None, _) => Arc::new(Unarmed),
+        }
+    }
 }
 
 /// How a command that executes steps behaves when nobody is there.
@@ -161,7 +195,7 @@ fn components_in(directory: &Path) -> Result<Vec<PluginSource>> {
 }
 
 /// Where the user's own `deed.toml` is.
-fn config_dir() -> Option<PathBuf> {
+pub(super) fn config_dir() -> Option<PathBuf> {
     etcetera::choose_base_strategy().ok().map(|strategy| strategy.config_dir().join("deed"))
 }
 
@@ -197,10 +231,6 @@ pub(super) fn host(
     (path, journal): (&Path, Journal),
 ) -> Host {
     let (clock, entropy) = (clock(global), entropy(global, &journal));
-    let boundaries: Arc<dyn Boundaries> = match test.kill_at {
-        Some(point) => Arc::new(KillSelf(point)),
-        None => Arc::new(Unarmed),
-    };
     let watcher = Arc::new(TerminalWatcher::new(global.verbose));
     let owner: Arc<dyn Owner> = if terminal::is_interactive() {
         Arc::new(TerminalOwner::new(Arc::clone(&watcher)))
@@ -212,8 +242,11 @@ pub(super) fn host(
         toolbox,
         clock,
         entropy,
-        boundaries,
-        watcher: watcher as Arc<dyn Watcher>,
+        boundaries: test.boundaries(),
+        watcher: match test.trace() {
+            Some(trace) => Arc::new(TracedWatcher { inner: watcher, trace }),
+            None => watcher as Arc<dyn Watcher>,
+        },
         config_dir: config_dir(),
         beside: Some(Beside::new(path)),
         locks_dir: journal_path::state_dir().ok().map(|state| state.join("workspaces")),
@@ -252,23 +285,4 @@ pub(super) fn drive(host: &Host, test: &TestArgs, run: RunId) -> Result<Envelope
     let envelope = runner.map_model(log).drive()?;
     host.drop_settled();
     Ok(envelope)
-}
-
-/// Kills its own process at one point.
-struct KillSelf(KillPoint);
-
-impl Boundaries for KillSelf {
-    fn armed(&self) -> Option<KillPoint> {
-        Some(self.0)
-    }
-
-    fn reached(&self, point: KillPoint) {
-        if point == self.0 {
-            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-            // The signal ends every thread; none of them goes on from here.
-            loop {
-                std::thread::park();
-            }
-        }
-    }
 }

@@ -82,15 +82,17 @@ pub(super) fn open(global: &Global, path: &Path) -> Result<Journal> {
             .create(parent)
             .with_context(|| format!("failed to create `{}`", parent.display()))?;
     }
-    let attempt = || {
-        let entropy: Arc<dyn Entropy> = match global.deterministic {
-            Some(seed) => Arc::new(SeededEntropy::new(seed, 0)),
-            None => Arc::new(SystemEntropy),
-        };
-        let options = Options { entropy, boot: BootId::current(), idle: Idle::Timer };
-        Journal::open_watched(path, options, terminal::repair_progress())
-    };
+    let attempt = || Journal::open_watched(path, options(global), terminal::repair_progress());
     Ok(attempt.retry(patience()).when(|error| matches!(error, OpenError::BeingRead(_))).call()?)
+}
+
+/// How this process has a journal.
+pub(super) fn options(global: &Global) -> Options {
+    let entropy: Arc<dyn Entropy> = match global.deterministic {
+        Some(seed) => Arc::new(SeededEntropy::new(seed, 0)),
+        None => Arc::new(SystemEntropy),
+    };
+    Options { entropy, boot: BootId::current(), idle: Idle::Timer }
 }
 
 fn patience() -> ConstantBuilder {

@@ -6,6 +6,7 @@ mod answer;
 mod backup;
 mod call;
 mod compact;
+mod crash_test;
 mod credentials;
 mod exit;
 mod failure;
@@ -13,6 +14,7 @@ mod find;
 mod hosting;
 mod journal_path;
 mod output;
+mod power_cut;
 mod prune;
 mod recover;
 mod resume;
@@ -23,6 +25,7 @@ mod show;
 mod steps;
 mod terminal;
 mod tools;
+mod trace;
 mod transcript;
 mod verify;
 mod waits;
@@ -113,6 +116,8 @@ enum Command {
     Prune(prune::PruneArgs),
     /// Give the journal's free room back to the system. Nobody else may have it open.
     Compact,
+    /// Kill a mission or a batch everywhere, on copies, and say what each tool really does.
+    CrashTest(crash_test::CrashTestArgs),
     /// List the tools at hand.
     Tools,
 }
@@ -136,6 +141,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Backup(args) => reading(|| backup::run(&global, &args)),
         Command::Prune(args) => prune::run(&global, &args),
         Command::Compact => compact::run(&global),
+        Command::CrashTest(args) => crash_test::run(&global, &args),
         Command::Tools => tools::run(&global),
     };
     result.unwrap_or_else(|error| failure::report(&error)).into()

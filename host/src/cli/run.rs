@@ -39,7 +39,7 @@ pub(super) fn run(global: &Global, args: &RunArgs) -> Result<Exit> {
     let path = journal_path::of(global, Some(&workspace))?;
     journal_path::refuse_inside(&path, &workspace)?;
 
-    let journal = journal_path::open_shared(global, &path)?;
+    let journal = args.test.open(global, &path)?;
     let host = hosting::host(global, &args.test, &args.unattended, toolbox, (&path, journal));
     let run = host.create_run(&options)?;
     if global.verbose > 0 {

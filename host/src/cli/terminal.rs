@@ -115,6 +115,15 @@ impl Watcher for TerminalWatcher {
         };
         self.say(&format!("{word}: step {seq}: {}", printable(message)));
     }
+
+    fn left_behind(&self, seq: u64, program: &str) {
+        let program = printable(program);
+        self.log(
+            seq,
+            LogLevel::Info,
+            &format!("`{program}` left processes behind, which were ended with it"),
+        );
+    }
 }
 
 /// Asks the person at the terminal.

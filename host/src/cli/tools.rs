@@ -3,16 +3,19 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use deed::crash_test::Certificate;
 use deed::engine::ToolTraits;
 use serde_json::{Value, json};
 
 use super::exit::Exit;
 use super::output::Format;
-use super::{Global, hosting, output};
+use super::{Global, crash_test, hosting, output};
 
 pub(super) fn run(global: &Global) -> Result<Exit> {
     let toolbox =
         hosting::toolbox(global, vec![global.workspace.clone().unwrap_or_else(|| PathBuf::from("."))])?;
+    let directory = crash_test::certificates_dir();
+    let certificate = |digest| Certificate::read(directory.as_deref()?, digest?);
     if global.format == Format::Json {
         let tools = toolbox.tools().map(|tool| {
             let descriptor = &tool.descriptor;
@@ -22,6 +25,7 @@ pub(super) fn run(global: &Global) -> Result<Exit> {
                 "effect": descriptor.effect,
                 "traits": traits(descriptor.traits),
                 "digest": toolbox.component(tool),
+                "crash_tested": certificate(toolbox.component(tool)),
                 "title": descriptor.title,
                 "description": descriptor.description,
                 "input_schema": descriptor.input_schema,
@@ -37,7 +41,11 @@ pub(super) fn run(global: &Global) -> Result<Exit> {
                 .map_or_else(String::new, |digest| digest.to_string()[..12].to_owned());
             let summary = descriptor.description.lines().next().unwrap_or_default().to_owned();
             let plugin = toolbox.plugin_of(tool).to_owned();
-            let traits = traits(descriptor.traits).join(", ");
+            let mut traits = traits(descriptor.traits);
+            if certificate(toolbox.component(tool)).is_some() {
+                traits.push("crash-tested");
+            }
+            let traits = traits.join(", ");
             [descriptor.name.clone(), plugin, descriptor.effect.to_string(), traits, digest, summary]
         });
         output::table(["tool", "plugin", "effect", "traits", "digest", "description"], rows);

@@ -44,6 +44,11 @@ pub trait CallObserver: Send + Sync {
     /// The component runs, and calls the host for the first time.
     fn first_host_call(&self) {}
 
+    /// When the command `program` ended, others that it had started still ran. They were ended with it.
+    fn left_behind(&self, program: &str) {
+        let _ = program;
+    }
+
     /// Make `receipt` durable before returning. The error goes to the tool: why nothing was saved.
     fn checkpoint(&self, receipt: &[u8]) -> Result<(), String>;
 }

@@ -188,7 +188,7 @@ impl<'h> Runner<'h> {
             && self.is_admitted(end)
         {
             // What comes before an armed step is settled first, so that its neighbours are not cut off with it.
-            if armed.is_some_and(|point| point.seq == self.batch[end].seq) {
+            if self.host.boundaries.watches() || armed.is_some_and(|point| point.seq == self.batch[end].seq) {
                 break;
             }
             end += 1;

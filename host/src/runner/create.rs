@@ -209,6 +209,8 @@ impl Host {
             policy: Vec::new(),
             grants: Vec::new(),
             answer_within_ms: None,
+            answers: Vec::new(),
+            observe: Vec::new(),
             calls: vec![call.clone()],
         });
         self.journal.commit(vec![create_op(&run, &spec)], Durability::Durable)?;

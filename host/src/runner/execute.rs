@@ -114,7 +114,9 @@ impl<'h> Execution<'h> {
     pub(super) fn run(&self) -> CallEnd {
         let observer: Arc<dyn CallObserver> = Arc::clone(&self.observer) as _;
         let args = self.step.planned.args.to_string();
-        self.engine.invoke(&self.plugin, &self.request(&args, &observer, self.timeout))
+        let end = self.engine.invoke(&self.plugin, &self.request(&args, &observer, self.timeout));
+        self.observer.watcher.executed(self.step.seq, self.attempt, &end);
+        end
     }
 
     /// Ask the tool whether this attempt landed.
@@ -239,8 +241,11 @@ impl StepObserver {
     }
 
     fn reached(&self, boundary: Boundary) {
-        if self.boundaries.armed() == Some(self.point(boundary)) {
-            self.boundaries.reached(self.point(boundary));
+        let point = self.point(boundary);
+        if self.boundaries.armed() == Some(point) {
+            self.boundaries.reached(point);
+        } else {
+            self.boundaries.crossed(point);
         }
     }
 }
@@ -255,11 +260,15 @@ impl CallObserver for StepObserver {
     }
 
     fn awaits_host_call(&self) -> bool {
-        self.boundaries.armed() == Some(self.point(Boundary::MidExec))
+        self.boundaries.watches() || self.boundaries.armed() == Some(self.point(Boundary::MidExec))
     }
 
     fn first_host_call(&self) {
         self.reached(Boundary::MidExec);
+    }
+
+    fn left_behind(&self, program: &str) {
+        self.watcher.left_behind(self.seq, program);
     }
 
     fn checkpoint(&self, receipt: &[u8]) -> Result<(), String> {

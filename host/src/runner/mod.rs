@@ -393,6 +393,8 @@ impl<'h> Runner<'h> {
                 self.host.journal.sync()?;
             }
             self.host.boundaries.reached(point);
+        } else {
+            self.host.boundaries.crossed(point);
         }
         Ok(())
     }
@@ -402,6 +404,8 @@ impl<'h> Runner<'h> {
         let point = KillPoint { seq, boundary };
         if self.host.boundaries.armed() == Some(point) {
             self.host.boundaries.reached(point);
+        } else {
+            self.host.boundaries.crossed(point);
         }
     }
 }

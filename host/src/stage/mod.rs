@@ -212,22 +212,22 @@ impl Stage {
 
     /// What the call wrote.
     fn upper(&self) -> Result<Dir, StageError> {
-        open(&self.written())
+        self.open(&self.written())
     }
 
     /// The workspace as it is.
     fn lower(&self) -> Result<Dir, StageError> {
-        open(&self.workspace)
+        self.open(&self.workspace)
+    }
+
+    fn open(&self, path: &Path) -> Result<Dir, StageError> {
+        Dir::open_ambient_dir(path, cap_std::ambient_authority()).map_err(StageError::file("open", path))
     }
 
     /// Drop it, if it is there.
     pub(crate) fn remove(&self) -> Result<(), StageError> {
         remove(&self.directory).map_err(StageError::file("remove", &self.directory))
     }
-}
-
-fn open(path: &Path) -> Result<Dir, StageError> {
-    Dir::open_ambient_dir(path, cap_std::ambient_authority()).map_err(StageError::file("open", path))
 }
 
 /// Give a directory the mode of another, and its owner where that is allowed.

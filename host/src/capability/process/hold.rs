@@ -71,6 +71,14 @@ impl Hold {
         };
         copied.map(|file| Some(file.into())).map_err(|error| NotHeld { path: path.clone(), error })
     }
+
+    /// Whether a command's keeper has noted, since this was asked last, that processes were left when the command ended.
+    pub(crate) fn take_note(&self) -> bool {
+        let taken = self.0.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        // A file that cannot be looked at has no note.
+        let noted = |file: &File| Ok::<_, io::Error>(file.metadata()?.len() > 0 && file.set_len(0).is_ok());
+        taken.as_ref().is_some_and(|file| noted(file).unwrap_or(false))
+    }
 }
 
 fn lock(path: &Path) -> io::Result<File> {

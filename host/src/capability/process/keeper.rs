@@ -5,8 +5,9 @@
 //!                 └─ command  starts whatever it likes, in the namespace
 //! ```
 //!
-//! When the command ends, or the host dies or says so, the keeper kills the init, waits until nothing is left in the
-//! namespace, and ends as the command has ended. So a keeper that has ended leaves nobody. The keeper holds the call's lock
+//! When the command ends, the keeper has the init look whether anybody else is left, and end; when the host dies or says so, it
+//! kills the init. Either way it waits until nothing is left in the namespace, and ends as the command has ended. That somebody
+//! was left, it notes in the file of the call's lock. So a keeper that has ended leaves nobody. The keeper holds the call's lock
 //! all that time: a process of the command that closes what it has inherited does not free it. If the keeper itself is
 //! killed, the init dies with it.
 //!
@@ -30,8 +31,11 @@ use rustix::process::{
 
 use crate::child::{exit, fork};
 
-/// Ends the command, when it is sent to the keeper.
+/// Ends the command, when it is sent to the keeper. Sent to the init, it ends that one, and tells whether others were left.
 pub(super) const END: Signal = Signal::TERM;
+
+/// How an init ends that was not alone.
+const NOT_ALONE: i32 = 3;
 
 /// Become keeper, init and command. Returns in the command alone, or with an error in whom there was before.
 ///
@@ -75,8 +79,14 @@ fn be_init(keeper: BorrowedFd<'_>) -> ! {
     // SAFETY: no handler is set. Children of whom this is ignored need no reaping.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
     loop {
-        // SAFETY: a plain system call. It returns after a handler has run, and there is none.
-        unsafe { libc::pause() };
+        let (signal, is_from_outside) = next_signal(&[END]);
+        // Whoever is inside has no say in it.
+        if signal == END.as_raw() && is_from_outside {
+            // SAFETY: a plain system call. No signal is sent: it is asked whether there is anybody to get one.
+            let somebody = unsafe { libc::kill(-1, 0) } == 0
+                || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM);
+            exit(if somebody { NOT_ALONE } else { 0 });
+        }
     }
 }
 
@@ -97,12 +107,19 @@ fn keep(init: Pid, command: Pid, hold: Option<&OwnedFd>) -> ! {
         match wait(WaitOptions::NOHANG) {
             Ok(Some((pid, ended))) if pid == command => {
                 status = Some(ended);
-                end(init);
+                if let Some(init) = init {
+                    let _ = kill_process(init, END);
+                }
             }
-            Ok(Some((pid, _))) if Some(pid) == init => init = None,
+            Ok(Some((pid, ended))) if Some(pid) == init => {
+                init = None;
+                if let Some(hold) = hold.filter(|_| ended.exit_status() == Some(NOT_ALONE)) {
+                    let _ = rustix::io::write(hold, b"!");
+                }
+            }
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => {
-                if next_signal() == END.as_raw() {
+                if next_signal(&[Signal::CHILD, END]).0 == END.as_raw() {
                     end(init);
                 }
             }
@@ -112,14 +129,20 @@ fn keep(init: Pid, command: Pid, hold: Option<&OwnedFd>) -> ! {
     }
 }
 
-/// Wait for the end of a child, or for [`END`].
-fn next_signal() -> i32 {
+/// Wait for one of these signals. Says which one, and whether it came from outside of this namespace, where senders have no
+/// number.
+fn next_signal(signals: &[Signal]) -> (i32, bool) {
     let mut awaited = none();
-    // SAFETY: the set is a valid one, and both are signals. No information is asked for.
+    // SAFETY: all zero is a valid value of it.
+    let mut information: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set and the information are valid ones, and each number is a signal's. What sends these signals is a
+    // process, so the information has its number.
     unsafe {
-        libc::sigaddset(&raw mut awaited, libc::SIGCHLD);
-        libc::sigaddset(&raw mut awaited, END.as_raw());
-        libc::sigwaitinfo(&raw const awaited, ptr::null_mut())
+        for signal in signals {
+            libc::sigaddset(&raw mut awaited, signal.as_raw());
+        }
+        let signal = libc::sigwaitinfo(&raw const awaited, &raw mut information);
+        (signal, information.si_pid() == 0)
     }
 }
 
