@@ -64,8 +64,8 @@ impl From<OnUnknownArg> for OnUnknown {
     }
 }
 
-/// Load every plugin: the standard ones, and those of `--tools`. No compiled code is taken from `workspaces`.
-pub(super) fn toolbox(global: &Global, workspaces: Vec<PathBuf>) -> Result<Toolbox> {
+/// An engine with what commands, git and requests find. No compiled code is taken from `workspaces`.
+pub(super) fn engine(workspaces: Vec<PathBuf>) -> Result<Engine> {
     let cache_dir = etcetera::choose_base_strategy().ok().map(|strategy| strategy.cache_dir().join("deed"));
     let config = EngineConfig {
         cache_dir,
@@ -77,7 +77,12 @@ pub(super) fn toolbox(global: &Global, workspaces: Vec<PathBuf>) -> Result<Toolb
         },
         credentials: credentials::read(config_dir().as_deref())?,
     };
-    let engine = Engine::new(config)?;
+    Ok(Engine::new(config)?)
+}
+
+/// Load every plugin: the standard ones, and those of `--tools`. No compiled code is taken from `workspaces`.
+pub(super) fn toolbox(global: &Global, workspaces: Vec<PathBuf>) -> Result<Toolbox> {
+    let engine = engine(workspaces)?;
     let mut sources: Vec<_> = standard_plugins()
         .into_iter()
         .map(|(name, bytes)| PluginSource { name: name.to_owned(), bytes: Cow::Borrowed(bytes) })

@@ -13,6 +13,7 @@ mod find;
 mod hosting;
 mod journal_path;
 mod output;
+mod plugin;
 mod prune;
 mod recover;
 mod resume;
@@ -115,6 +116,8 @@ enum Command {
     Compact,
     /// List the tools at hand.
     Tools,
+    /// Check, inspect and install plugins.
+    Plugin(plugin::PluginArgs),
 }
 
 /// Run the command line.
@@ -137,6 +140,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Prune(args) => prune::run(&global, &args),
         Command::Compact => compact::run(&global),
         Command::Tools => tools::run(&global),
+        Command::Plugin(args) => plugin::run(&global, &args),
     };
     result.unwrap_or_else(|error| failure::report(&error)).into()
 }

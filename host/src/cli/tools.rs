@@ -45,7 +45,8 @@ pub(super) fn run(global: &Global) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn traits(traits: ToolTraits) -> Vec<&'static str> {
+/// Their words.
+pub(super) fn traits(traits: ToolTraits) -> Vec<&'static str> {
     [
         (traits.destructive, "destructive"),
         (traits.open_world, "open-world"),
