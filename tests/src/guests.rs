@@ -1,5 +1,8 @@
 //! Guests that only tests use, built by the build script.
 
+/// The component of `tests/guests/bold`: [`GREET`] as a later version that claims more.
+pub const BOLD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bold.wasm"));
+
 /// The component of `tests/guests/forbidden`: tools that try what they may not, one for each class.
 pub const FORBIDDEN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/forbidden.wasm"));
 

@@ -116,7 +116,7 @@ enum Command {
     Compact,
     /// List the tools at hand.
     Tools,
-    /// Check, inspect and install plugins.
+    /// Make, build, check, inspect and install plugins.
     Plugin(plugin::PluginArgs),
 }
 

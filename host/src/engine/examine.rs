@@ -8,7 +8,7 @@ use super::Engine;
 use super::call::Draw;
 use super::descriptor::Described;
 use super::interface::{self, Interface};
-use super::plugin::{self, Bindings, LoadError};
+use super::plugin::{self, Bindings, LoadError, Plugin};
 use super::request::Abort;
 use super::types::{Digest, EffectPlan};
 
@@ -61,6 +61,14 @@ impl<'e> Examined<'e> {
     /// Those of its imports that the host does not offer.
     pub fn missing_imports(&self) -> Vec<String> {
         plugin::missing_imports(&self.engine.wasm, &self.component)
+    }
+
+    /// Make a plugin of it, as [`Engine::load`] does.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn load(&self) -> Result<Plugin, LoadError> {
+        self.engine.make(&self.name, self.digest, &self.component)
     }
 
     /// Its tools, to be asked.

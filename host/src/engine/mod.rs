@@ -153,16 +153,20 @@ impl Engine {
             let bindings = self.bind(name, &component)?;
             return Ok(Plugin::new(name, digest, tools, bindings));
         }
-        let component = self.compile(name, bytes)?;
-        let bindings = self.bind(name, &component)?;
+        self.make(name, digest, &self.compile(name, bytes)?)
+    }
+
+    /// Make a plugin of a component, and keep it compiled.
+    fn make(&self, name: &str, digest: Digest, component: &Component) -> Result<Plugin, LoadError> {
+        let bindings = self.bind(name, component)?;
         let described = self
             .describe(&bindings, Draw(0))
             .map_err(|abort| LoadError::Describe { name: name.to_owned(), abort })?;
         let described: Vec<_> = described.into_iter().map(Described::from).collect();
         let tools = descriptor::check_all(name, &described)?;
-        plugin::check_use(name, &self.wasm, &component, &tools)?;
+        plugin::check_use(name, &self.wasm, component, &tools)?;
         if let Some(cache) = &self.cache
-            && let Err(error) = cache.store(digest, &component, &tools)
+            && let Err(error) = cache.store(digest, component, &tools)
         {
             let warning = format!("the compiled plugin `{name}` could not be kept: {error}");
             *self.cache_warning.lock().unwrap_or_else(PoisonError::into_inner) = Some(warning);

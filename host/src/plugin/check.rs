@@ -114,7 +114,9 @@ pub fn check(engine: &Engine, name: &str, bytes: &[u8]) -> Report {
 /// An error in its own words, without the name of what is checked, which everybody knows.
 fn reason(error: &LoadError) -> String {
     let text = error.to_string();
-    text.split_once("`: ").map_or_else(|| text.clone(), |(_, reason)| reason.to_owned())
+    let reason = text.split_once("`: ").map_or(&*text, |(_, reason)| reason);
+    // The engine shows the bytes that it did not expect one below the other.
+    reason.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// What the component says of its tools, if that is the same twice.

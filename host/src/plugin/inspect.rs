@@ -69,7 +69,7 @@ pub fn inspect(engine: &Engine, name: &str, bytes: &[u8]) -> Result<Inspection, 
     let exports =
         examined.exports().into_iter().map(|Interface { name, functions, .. }| Export { name, functions });
     // By the way in which it would be loaded, so that what is told here is what happens there.
-    let (tools, refused) = match engine.load(name, bytes) {
+    let (tools, refused) = match examined.load() {
         Ok(plugin) => (plugin.tools().to_vec(), None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };

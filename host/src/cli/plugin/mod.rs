@@ -1,13 +1,18 @@
 //! `deed plugin`: plugins as files.
 
+mod add;
+mod build;
 mod check;
 mod inspect;
+mod new;
+mod remove;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use deed::engine::{Engine, LoadError};
+use deed::plugin::installed::Installed;
 
 use super::exit::Exit;
 use super::failure::Usage;
@@ -21,6 +26,14 @@ pub(super) struct PluginArgs {
 
 #[derive(Debug, Subcommand)]
 enum PluginCommand {
+    /// Make a project that builds.
+    New(new::NewArgs),
+    /// Build a project by its language's own tools.
+    Build(build::BuildArgs),
+    /// Install a plugin, or another version of it: its digest goes into your `deed.toml`.
+    Add(add::AddArgs),
+    /// Remove an installed plugin.
+    Remove(remove::RemoveArgs),
     /// Check that a component is a plugin, and one that models and crashes can rely on.
     Check(check::CheckArgs),
     /// Show what any component exports, imports and needs.
@@ -29,6 +42,10 @@ enum PluginCommand {
 
 pub(super) fn run(global: &Global, args: &PluginArgs) -> Result<Exit> {
     match &args.command {
+        PluginCommand::New(args) => new::run(global, args),
+        PluginCommand::Build(args) => build::run(global, args),
+        PluginCommand::Add(args) => add::run(global, args),
+        PluginCommand::Remove(args) => remove::run(global, args),
         PluginCommand::Check(args) => check::run(global, args),
         PluginCommand::Inspect(args) => inspect::run(global, args),
     }
@@ -37,6 +54,11 @@ pub(super) fn run(global: &Global, args: &PluginArgs) -> Result<Exit> {
 /// The engine, which takes no compiled code from where tools may write.
 fn engine(global: &Global) -> Result<Engine> {
     hosting::engine(vec![global.workspace.clone().unwrap_or_else(|| PathBuf::from("."))])
+}
+
+/// Where plugins are installed.
+fn installed() -> Result<Installed> {
+    hosting::installed().context("failed to find the home directory, where plugins are installed; set `HOME`")
 }
 
 /// A component's bytes, and what messages call it: the file's name without its ending.
