@@ -8,6 +8,7 @@ use build_guests::Guest;
 fn main() {
     build_guests::build(&[
         Guest { name: "claims", package: "deed-guest-claims", directory: "tests/guests/claims" },
+        Guest { name: "bold", package: "deed-guest-bold", directory: "tests/guests/bold" },
         Guest { name: "forbidden", package: "deed-guest-forbidden", directory: "tests/guests/forbidden" },
         Guest { name: "greet", package: "deed-guest-greet", directory: "tests/guests/greet" },
         Guest { name: "misbehave", package: "deed-guest-misbehave", directory: "tests/guests/misbehave" },

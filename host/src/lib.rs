@@ -13,6 +13,8 @@
 //! | [`mission`], [`policy`], [`model`] | what a run executes, what its calls need, who decides what is next |
 //! | [`toolbox`], [`standard`], [`host_tools`] | the tools at hand: plugins, those that come with deed, and its own |
 //! | [`engine`], [`capability`] | calling a component, and what a call may reach |
+//! | [`plugin`] | plugins as files: what they are and need, whether they work, which are installed |
+//! | [`plugin`] | plugins as files: what they are and need, whether they work, which are installed |
 //! | [`sources`], [`watch`], [`boundary`] | time and randomness; who watches and answers; where crash tests kill |
 //! | [`crash_test`] | killing all of this everywhere, and comparing |
 //! | [`journal`] | the records: a crate of its own, which knows nothing of all this |
@@ -99,6 +101,7 @@ pub mod mission;
 pub mod model;
 pub mod operator;
 pub mod origin;
+pub mod plugin;
 pub mod policy;
 pub mod runner;
 pub mod sources;

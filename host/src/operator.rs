@@ -6,6 +6,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use deed_journal::Digest;
 use rustix::fs::OFlags;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -37,6 +38,22 @@ pub struct OperatorFile {
     /// Credentials by name. Only the user's own file may hold them: a workspace is shared.
     #[serde(default)]
     pub credentials: BTreeMap<String, CredentialEntry>,
+    /// The installed plugins, by name; `deed plugin add` and `remove` write them. Only the user's own file may hold them: what
+    /// comes with a workspace must not decide which code runs.
+    #[serde(default)]
+    pub plugins: BTreeMap<String, PluginEntry>,
+}
+
+/// An installed plugin.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PluginEntry {
+    /// The digest (BLAKE3, 64 hexadecimal digits) of the component. Any other one is refused.
+    #[schemars(with = "String", regex(pattern = "^[0-9a-f]{64}$"))]
+    pub digest: Digest,
+    /// The file that it was installed from: where to look for it again.
+    #[serde(default)]
+    pub source: Option<PathBuf>,
 }
 
 /// What the host adds to a request that names it. The tool never sees it.
@@ -90,6 +107,15 @@ pub enum OperatorError {
         /// How they would.
         reason: WithinReach,
     },
+    /// A workspace's file holds plugins.
+    #[error(
+        "`{}` holds plugins, and a workspace does not decide which code runs: move `plugins` to the `deed.toml` of your configuration directory",
+        path.display()
+    )]
+    SharedPlugins {
+        /// The file.
+        path: PathBuf,
+    },
     /// A workspace's file holds credentials.
     #[error(
         "`{}` holds credentials, and everybody who gets the workspace gets them: move `credentials` to the `deed.toml` of your configuration directory",
@@ -121,17 +147,26 @@ pub enum WithinReach {
 impl OperatorFile {
     /// Read one; none where there is no such file.
     pub fn read(path: &Path) -> Result<Option<Self>, OperatorError> {
-        let text = match read_regular(path) {
-            Ok(text) => text,
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return Ok(None);
-            }
-            Err(source) => return Err(OperatorError::Read { path: path.to_owned(), source }),
-        };
-        toml::from_str(&text).map(Some).map_err(|error| OperatorError::Form {
+        text(path)?.map(|text| Self::of_text(path, &text)).transpose()
+    }
+
+    /// What the text of the file at `path` says.
+    pub(crate) fn of_text(path: &Path, text: &str) -> Result<Self, OperatorError> {
+        toml::from_str(text).map_err(|error| OperatorError::Form {
             path: path.to_owned(),
             reason: error.to_string().trim_end().to_owned(),
         })
+    }
+}
+
+/// The text of the file at `path`; none where there is no such file.
+pub(crate) fn text(path: &Path) -> Result<Option<String>, OperatorError> {
+    match read_regular(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(source) => Err(OperatorError::Read { path: path.to_owned(), source }),
     }
 }
 
@@ -169,6 +204,8 @@ impl Operator {
                 credentials = file.credentials;
             } else if !file.credentials.is_empty() {
                 return Err(OperatorError::SharedCredentials { path });
+            } else if !file.plugins.is_empty() {
+                return Err(OperatorError::SharedPlugins { path });
             }
             let source = path.display().to_string();
             operator
@@ -229,6 +266,10 @@ mod tests {
         std::fs::copy(config.join(FILE_NAME), workspace.join(FILE_NAME)).unwrap();
         let error = Operator::read(&workspace, Some(&config)).unwrap_err();
         assert!(matches!(error, OperatorError::SharedCredentials { .. }), "{error}");
+        let plugin = format!("[plugins.greet]\ndigest = \"{}\"\n", Digest::of(b"greet"));
+        std::fs::write(workspace.join(FILE_NAME), plugin).unwrap();
+        let error = Operator::read(&workspace, Some(&config)).unwrap_err();
+        assert!(matches!(error, OperatorError::SharedPlugins { .. }), "{error}");
     }
 
     #[test]

@@ -2,9 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use deed_journal::{Digest, EffectState, StepError};
+use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
 
 use crate::arguments;
@@ -39,6 +42,30 @@ pub enum RefusalReason {
     /// It cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// It is not the one that was installed.
+    #[error(
+        "`{}` was changed: its digest is {found}, and {pinned} was installed; {again}", path.display()
+    )]
+    Changed {
+        /// The component's file.
+        path: PathBuf,
+        /// What it should be.
+        pinned: Digest,
+        /// What it is.
+        found: Digest,
+        /// What makes it good again.
+        again: String,
+    },
+    /// It is installed, and its file cannot be read.
+    #[error("failed to read `{}`: {source}; {again}", path.display())]
+    Gone {
+        /// The component's file.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+        /// What makes it good again.
+        again: String,
+    },
     /// Another plugin has a tool of this name.
     #[error("its tool `{tool}` has the name of a tool of plugin `{other}`")]
     NameTaken {
@@ -95,14 +122,29 @@ impl Tool {
         let misfits: Vec<_> = schema
             .as_ref()?
             .iter_errors(args)
-            .map(|error| match error.instance_path().as_str() {
-                "" => error.to_string(),
-                path => format!("at `{path}`: {error}"),
+            .map(|error| {
+                let known = known_fields(&self.descriptor.input_schema, &error);
+                match error.instance_path().as_str() {
+                    "" => format!("{error}{known}"),
+                    path => format!("at `{path}`: {error}{known}"),
+                }
             })
             .collect();
         // Some of them repeat the value that does not fit.
         (!misfits.is_empty()).then(|| arguments::shown(&misfits.join("; "), MISFIT_BYTES).into_owned())
     }
+}
+
+/// Of a field that is not known: which ones are. Everything else that may be wrong says by itself what was expected.
+fn known_fields(schema: &Value, error: &jsonschema::ValidationError<'_>) -> String {
+    if !matches!(error.kind(), ValidationErrorKind::AdditionalProperties { .. }) {
+        return String::new();
+    }
+    let place = error.schema_path().as_str();
+    let holder = place.rsplit_once('/').map_or("", |(holder, _)| holder);
+    let fields = schema.pointer(holder).and_then(|holder| holder.get("properties")?.as_object());
+    let fields: Vec<_> = fields.into_iter().flatten().map(|(name, _)| format!("`{name}`")).collect();
+    if fields.is_empty() { String::new() } else { format!(": expected any of {}", fields.join(", ")) }
 }
 
 /// The tools at hand.
@@ -167,6 +209,11 @@ impl Toolbox {
         self.plugins.push(plugin);
         self.components.push(component);
         Ok(())
+    }
+
+    /// Tell of a component that did not get as far as being loaded.
+    pub fn refuse(&mut self, refused: RefusedPlugin) {
+        self.refused.push(refused);
     }
 
     /// The engine that the plugins belong to.
@@ -281,4 +328,60 @@ impl Toolbox {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     names: BTreeSet<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::{EffectClass, ToolTraits};
+
+    fn misfit(schema: Value, args: &Value) -> Option<String> {
+        let descriptor = ToolDescriptor {
+            name: "t".into(),
+            title: String::new(),
+            description: String::new(),
+            input_schema: schema,
+            output_schema: None,
+            effect: EffectClass::Pure,
+            traits: ToolTraits::default(),
+            timeout_ms: None,
+        };
+        Tool::new(descriptor, Source::Plugin(0)).misfit(args)
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_with_its_place_what_was_expected_and_what_came() {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "name": { "type": "string" },
+                "edits": { "type": "array", "items": {
+                    "type": "object",
+                    "properties": { "old": { "type": "string" }, "new": { "enum": ["a", "b"] } },
+                    "additionalProperties": false,
+                } },
+            },
+            "required": ["name"],
+            "additionalProperties": false,
+        });
+        assert_eq!(misfit(schema.clone(), &json!({ "name": "x" })), None);
+        let args = json!({ "nam": 1, "edits": [{ "old": 5, "new": "c", "news": 1 }] });
+        let told = misfit(schema, &args).unwrap();
+        for part in [
+            r#"at `/edits/0/old`: 5 is not of type "string""#,
+            r#"at `/edits/0/new`: "c" is not one of "a" or "b""#,
+            "at `/edits/0`: Additional properties are not allowed ('news' was unexpected): expected any of `old`, `new`",
+            "Additional properties are not allowed ('nam' was unexpected): expected any of `name`, `edits`",
+            r#""name" is a required property"#,
+        ] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        assert!(
+            misfit(json!({ "type": "object" }), &json!([1]))
+                .unwrap()
+                .starts_with("expected an object, got [1]")
+        );
+    }
 }

@@ -46,7 +46,7 @@ pub fn deed_binary() -> &'static Path {
 }
 
 /// A cache directory that all tests share, so that the guests are compiled once and not once for every process.
-pub(crate) fn shared_cache_dir() -> &'static Path {
+pub fn shared_cache_dir() -> &'static Path {
     static CACHE: LazyLock<PathBuf> = LazyLock::new(|| {
         let dir = profile_dir().join("deed-tests-cache");
         DirBuilder::new()

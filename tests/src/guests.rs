@@ -2,6 +2,8 @@
 
 /// The component of `tests/guests/claims`: tools that are not what they claim to be.
 pub const CLAIMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/claims.wasm"));
+/// The component of `tests/guests/bold`: [`GREET`] as a later version that claims more.
+pub const BOLD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bold.wasm"));
 
 /// The component of `tests/guests/forbidden`: tools that try what they may not, one for each class.
 pub const FORBIDDEN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/forbidden.wasm"));

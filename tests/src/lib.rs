@@ -43,7 +43,7 @@ mod sweep;
 mod terminal;
 mod tree;
 
-pub use binary::{deed_binary, project_root};
+pub use binary::{deed_binary, project_root, shared_cache_dir};
 pub use chromium::{Chromium, find_chromium};
 pub use drive::{Asked, Owner, Passage, never_asked, says_yes};
 pub use held::{Held, Waiting};

@@ -197,8 +197,13 @@ impl Running {
     }
 
     /// Wait for its end. Panics when it hangs.
-    pub fn wait(mut self) -> Outcome {
-        let status = self.child.wait_timeout(PATIENCE).expect("one's own child can be waited for");
+    pub fn wait(self) -> Outcome {
+        self.wait_within(PATIENCE)
+    }
+
+    /// The same, of one that may take longer than any other: a compiler, say.
+    pub fn wait_within(mut self, patience: Duration) -> Outcome {
+        let status = self.child.wait_timeout(patience).expect("one's own child can be waited for");
         let read = |path: &Path| {
             let bytes = fs::read(path).unwrap_or_default();
             fs::remove_file(path).ok();
@@ -207,7 +212,7 @@ impl Running {
         let (stdout, stderr) = (read(&self.stdout), read(&self.stderr));
         let line = std::mem::take(&mut self.line);
         let Some(status) = status else {
-            panic!("`{line}` has not ended after {PATIENCE:?}\n--- stdout\n{stdout}\n--- stderr\n{stderr}");
+            panic!("`{line}` has not ended after {patience:?}\n--- stdout\n{stdout}\n--- stderr\n{stderr}");
         };
         Outcome { line, ending: status.into(), stdout, stderr }
     }

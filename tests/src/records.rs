@@ -206,4 +206,8 @@ pub struct ToolRow {
     pub plugin: String,
     /// Its declared effect class.
     pub effect: String,
+    /// The component it is in; none for the host's own.
+    pub digest: Option<String>,
+    /// Where that came from.
+    pub source: String,
 }

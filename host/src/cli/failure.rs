@@ -3,6 +3,8 @@
 use deed::crash_test::CrashTestError;
 use deed::mission::MissionError;
 use deed::operator::OperatorError;
+use deed::plugin::installed::InstallError;
+use deed::plugin::project::{BuildError, NewError};
 use deed::runner::{CreateError, RunError};
 use deed_journal::{BackupError, CommitError, LiveError, OpenError, ReadError, StorageError, TakeOverError};
 
@@ -69,6 +71,20 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
             }
             OpenError::NeedsRepair(_) | OpenError::Io { .. } => Exit::Failed,
         });
+    }
+    if let Some(new) = cause.downcast_ref::<NewError>() {
+        return (!matches!(new, NewError::Write { .. })).then_some(Exit::Usage);
+    }
+    if let Some(build) = cause.downcast_ref::<BuildError>() {
+        return matches!(build, BuildError::NoProject(_) | BuildError::Missing { .. }).then_some(Exit::Usage);
+    }
+    if let Some(install) = cause.downcast_ref::<InstallError>() {
+        return match install {
+            InstallError::Name(_) | InstallError::Unknown { .. } | InstallError::Operator(_) => {
+                Some(Exit::Usage)
+            }
+            InstallError::Edit { .. } | InstallError::Write { .. } => Some(Exit::Failed),
+        };
     }
     // The journal is in use, and its owner cannot be talked to, or cannot be ended.
     if cause.is::<LiveError>() || cause.is::<TakeOverError>() {

@@ -13,11 +13,12 @@ use deed::capability::{CommandEnvironment, GitEnvironment};
 use deed::crash_test::Trace;
 use deed::engine::{CancelToken, Engine, EngineConfig, Limits};
 use deed::model::Model;
+use deed::plugin::installed::Installed;
 use deed::policy::Operator;
 use deed::runner::{Envelope, Host, OnUnknown, Runner};
 use deed::sources::{FixedClock, SeededEntropy, SystemClock, SystemEntropy};
 use deed::standard::standard_plugins;
-use deed::toolbox::{PluginSource, Toolbox};
+use deed::toolbox::{PluginSource, RefusedPlugin, Toolbox};
 use deed::watch::{Absent, Owner, Watcher};
 use deed_journal::{Clock, Entropy, Journal, RunId};
 use etcetera::BaseStrategy;
@@ -98,8 +99,8 @@ impl From<OnUnknownArg> for OnUnknown {
     }
 }
 
-/// Load every plugin: the standard ones, and those of `--tools`. No compiled code is taken from `workspaces`.
-pub(super) fn toolbox(global: &Global, workspaces: Vec<PathBuf>) -> Result<Toolbox> {
+/// An engine with what commands, git and requests find. No compiled code is taken from `workspaces`.
+pub(super) fn engine(workspaces: Vec<PathBuf>) -> Result<Engine> {
     let cache_dir = etcetera::choose_base_strategy().ok().map(|strategy| strategy.cache_dir().join("deed"));
     let config = EngineConfig {
         cache_dir,
@@ -111,16 +112,21 @@ pub(super) fn toolbox(global: &Global, workspaces: Vec<PathBuf>) -> Result<Toolb
         },
         credentials: credentials::read(config_dir().as_deref())?,
     };
-    let engine = Engine::new(config)?;
-    let mut sources: Vec<_> = standard_plugins()
-        .into_iter()
-        .map(|(name, bytes)| PluginSource { name: name.to_owned(), bytes: Cow::Borrowed(bytes) })
-        .collect();
+    Ok(Engine::new(config)?)
+}
+
+/// Load every plugin: the standard ones, the installed ones, and those of `--tools`. No compiled code is taken from
+/// `workspaces`.
+pub(super) fn toolbox(global: &Global, workspaces: Vec<PathBuf>) -> Result<Toolbox> {
+    let engine = Arc::new(engine(workspaces)?);
+    let (mut sources, refused) = plugins()?;
     if let Some(directory) = &global.tools {
         sources.extend(components_in(directory)?);
     }
-    let engine = Arc::new(engine);
-    let toolbox = Toolbox::load(Arc::clone(&engine), &sources);
+    let mut toolbox = Toolbox::load(Arc::clone(&engine), &sources);
+    for refused in refused {
+        toolbox.refuse(refused);
+    }
     if let Some(warning) = engine.cache_warning().filter(|_| global.verbose > 0) {
         eprintln!("warning: {warning}");
     }
@@ -128,6 +134,24 @@ pub(super) fn toolbox(global: &Global, workspaces: Vec<PathBuf>) -> Result<Toolb
         eprintln!("warning: {refused}");
     }
     Ok(toolbox)
+}
+
+/// The standard plugins and the installed ones, and which of those are not what was installed.
+pub(super) fn plugins() -> Result<(Vec<PluginSource>, Vec<RefusedPlugin>)> {
+    let standard = standard_plugins()
+        .into_iter()
+        .map(|(name, bytes)| PluginSource { name: name.to_owned(), bytes: Cow::Borrowed(bytes) });
+    let (installed, refused) = match installed() {
+        Some(installed) => installed.sources().map_err(|error| Usage(error.to_string()))?,
+        None => (Vec::new(), Vec::new()),
+    };
+    Ok((standard.chain(installed).collect(), refused))
+}
+
+/// Where the user's plugins are installed; nowhere without a home.
+pub(super) fn installed() -> Option<Installed> {
+    let strategy = etcetera::choose_base_strategy().ok()?;
+    Some(Installed::new(strategy.data_dir().join("deed/plugins"), &strategy.config_dir().join("deed")))
 }
 
 /// What of this process's environment the `git` program sees: what finds the user's configuration and credentials, and
@@ -174,7 +198,7 @@ fn git_environment() -> GitEnvironment {
 }
 
 /// Every `*.wasm` in a directory, by name.
-fn components_in(directory: &Path) -> Result<Vec<PluginSource>> {
+pub(super) fn components_in(directory: &Path) -> Result<Vec<PluginSource>> {
     let failed = || Usage(format!("failed to read the plugins in `{}`", directory.display()));
     let mut paths: Vec<_> = std::fs::read_dir(directory)
         .with_context(failed)?

@@ -15,6 +15,7 @@ mod hosting;
 mod journal_path;
 mod output;
 mod power_cut;
+mod plugin;
 mod prune;
 mod recover;
 mod resume;
@@ -120,6 +121,8 @@ enum Command {
     CrashTest(crash_test::CrashTestArgs),
     /// List the tools at hand.
     Tools,
+    /// Make, build, check, inspect and install plugins.
+    Plugin(plugin::PluginArgs),
 }
 
 /// Run the command line.
@@ -143,6 +146,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Compact => compact::run(&global),
         Command::CrashTest(args) => crash_test::run(&global, &args),
         Command::Tools => tools::run(&global),
+        Command::Plugin(args) => plugin::run(&global, &args),
     };
     result.unwrap_or_else(|error| failure::report(&error)).into()
 }

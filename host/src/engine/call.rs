@@ -16,16 +16,20 @@ use super::request::{
 use super::state::{CallState, Traces};
 use super::types::{EffectPlan, EffectState, FailureKind, ToolFailure, Verdict};
 
+/// What `describe` and `refine` find as randomness and clock: always the same, unless somebody wants to see whether their
+/// answers depend on it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Draw(pub(super) u8);
+
+/// How far the clocks of two neighbouring draws are apart. A day shows in every way to write an instant.
+const DRAW_MS: u64 = 24 * 60 * 60 * 1000;
+
 impl Engine {
     /// Narrow the class of a call, in an instance to which everything is refused. None when the tool does not refine,
     /// when it fails or traps, or when it names a riskier class than it declares: then the declared class stands.
     pub fn refine(&self, plugin: &Plugin, tool: &str, args: &str) -> Option<EffectPlan> {
         let declared = plugin.tool(tool).filter(|tool| tool.traits.refines)?.effect;
-        let answer = self.without_capabilities(tool, &plugin.bindings, async |store, bindings| {
-            let instance = bindings.tools.instantiate_async(&mut *store).await?;
-            instance.deed_tool_tools().call_refine(store, tool, args).await
-        });
-        let plan: EffectPlan = answer.ok()?.ok()?.into();
+        let plan: EffectPlan = self.ask_refine(&plugin.bindings, tool, args, Draw(0)).ok()?.ok()?.into();
         (plan.effect <= declared).then_some(plan)
     }
 
@@ -86,9 +90,27 @@ impl Engine {
         accept_verdict(request, &traces, verdict)
     }
 
+    /// What the tool makes of the class of a call.
+    pub(super) fn ask_refine(
+        &self,
+        bindings: &Bindings,
+        tool: &str,
+        args: &str,
+        draw: Draw,
+    ) -> Result<Result<wit::EffectPlan, wit::Error>, Abort> {
+        self.without_capabilities(tool, bindings, draw, async |store, bindings| {
+            let instance = bindings.tools.instantiate_async(&mut *store).await?;
+            instance.deed_tool_tools().call_refine(store, tool, args).await
+        })
+    }
+
     /// What the component says of its tools.
-    pub(super) fn describe(&self, bindings: &Bindings) -> Result<Vec<wit::ToolDescriptor>, Abort> {
-        self.without_capabilities("describe", bindings, async |store, bindings| {
+    pub(super) fn describe(
+        &self,
+        bindings: &Bindings,
+        draw: Draw,
+    ) -> Result<Vec<wit::ToolDescriptor>, Abort> {
+        self.without_capabilities("describe", bindings, draw, async |store, bindings| {
             let instance = bindings.tools.instantiate_async(&mut *store).await?;
             instance.deed_tool_tools().call_describe(store).await
         })
@@ -98,6 +120,7 @@ impl Engine {
         &self,
         tool: &str,
         bindings: &Bindings,
+        Draw(draw): Draw,
         body: impl AsyncFnOnce(&mut Store<CallState>, &Bindings) -> wasmtime::Result<T>,
     ) -> Result<T, Abort> {
         let observer: Arc<dyn CallObserver> = Arc::new(NoObserver);
@@ -106,8 +129,8 @@ impl Engine {
             args: "",
             grants: &Grants::nothing(),
             context: CallContext { idempotency_key: "", attempt: 1, session: "", receipt: None },
-            seed: [0; 32],
-            clock_ms: 0,
+            seed: [draw; 32],
+            clock_ms: u64::from(draw) * DRAW_MS,
             timeout: DESCRIBE_TIMEOUT,
             limits: &Limits::default(),
             observer: &observer,

@@ -4,7 +4,10 @@
 pub(crate) mod bindings;
 mod cache;
 mod call;
+mod descriptor;
 mod end;
+mod examine;
+mod interface;
 pub mod limits;
 mod plugin;
 pub(crate) mod request;
@@ -22,12 +25,16 @@ use wasmtime::component::{Component, Linker};
 use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use self::cache::Cache;
+use self::call::Draw;
 use self::limits::{
     ASYNC_STACK_BYTES, CORE_PARTS, EPOCH_TICK, PARALLEL_CALLS, TABLE_ELEMENTS, WASM_STACK_BYTES,
 };
 use self::state::{CallState, Surroundings};
 use crate::capability::{CommandEnvironment, Credential, GitEnvironment};
 
+pub use self::descriptor::{Described, faults_together};
+pub use self::examine::{Askable, Examined};
+pub use self::interface::Interface;
 pub use self::limits::Limits;
 pub use self::plugin::{LoadError, Plugin};
 pub use self::request::{
@@ -146,21 +153,30 @@ impl Engine {
             let bindings = self.bind(name, &component)?;
             return Ok(Plugin::new(name, digest, tools, bindings));
         }
-        let component = Component::from_binary(&self.wasm, bytes).map_err(|error| {
-            LoadError::NotAComponent { name: name.to_owned(), reason: format!("{error:#}") }
-        })?;
-        let bindings = self.bind(name, &component)?;
-        let described =
-            self.describe(&bindings).map_err(|abort| LoadError::Describe { name: name.to_owned(), abort })?;
-        let tools = plugin::check_descriptors(name, described)?;
-        plugin::check_use(name, &self.wasm, &component, &tools)?;
+        self.make(name, digest, &self.compile(name, bytes)?)
+    }
+
+    /// Make a plugin of a component, and keep it compiled.
+    fn make(&self, name: &str, digest: Digest, component: &Component) -> Result<Plugin, LoadError> {
+        let bindings = self.bind(name, component)?;
+        let described = self
+            .describe(&bindings, Draw(0))
+            .map_err(|abort| LoadError::Describe { name: name.to_owned(), abort })?;
+        let described: Vec<_> = described.into_iter().map(Described::from).collect();
+        let tools = descriptor::check_all(name, &described)?;
+        plugin::check_use(name, &self.wasm, component, &tools)?;
         if let Some(cache) = &self.cache
-            && let Err(error) = cache.store(digest, &component, &tools)
+            && let Err(error) = cache.store(digest, component, &tools)
         {
             let warning = format!("the compiled plugin `{name}` could not be kept: {error}");
             *self.cache_warning.lock().unwrap_or_else(PoisonError::into_inner) = Some(warning);
         }
         Ok(Plugin::new(name, digest, tools, bindings))
+    }
+
+    fn compile(&self, name: &str, bytes: &[u8]) -> Result<Component, LoadError> {
+        Component::from_binary(&self.wasm, bytes)
+            .map_err(|error| LoadError::NotAComponent { name: name.to_owned(), reason: format!("{error:#}") })
     }
 
     fn bind(&self, name: &str, component: &Component) -> Result<plugin::Bindings, LoadError> {

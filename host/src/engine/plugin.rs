@@ -1,24 +1,14 @@
 //! A loaded component and the tools it holds.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
-use serde_json::Value;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, InstancePre};
 
-use super::bindings::{
-    RECONCILE_EXPORT, TOOLS_EXPORT, ToolPre, deed::tool::types as wit, probing::ToolWithProbePre,
-};
+use super::bindings::{RECONCILE_EXPORT, TOOLS_EXPORT, ToolPre, probing::ToolWithProbePre};
 use super::request::Abort;
 use super::state::CallState;
 use super::types::{Digest, ToolDescriptor};
-
-/// Tools of one plugin. More could not be told apart by a model.
-const TOOLS: usize = 256;
-
-/// Length of a tool's name: what model interfaces accept.
-const NAME_BYTES: usize = 64;
 
 /// What the host offers to a component, by interface; a version of the same `0.minor` or `major` fits.
 const OFFERED: &[(&str, &[&str], (u64, u64))] = &[
@@ -288,67 +278,4 @@ pub(super) fn check_use(
         }
     }
     Ok(())
-}
-
-/// Check what the component says of its tools.
-pub(super) fn check_descriptors(
-    name: &str,
-    described: Vec<wit::ToolDescriptor>,
-) -> Result<Vec<ToolDescriptor>, LoadError> {
-    let invalid = |tool: &str, reason: String| LoadError::InvalidDescriptor {
-        name: name.to_owned(),
-        tool: tool.to_owned(),
-        reason,
-    };
-    if described.is_empty() {
-        return Err(invalid("", "it holds no tool; expected at least one".to_owned()));
-    }
-    if described.len() > TOOLS {
-        return Err(invalid("", format!("it holds {} tools; at most {TOOLS} are allowed", described.len())));
-    }
-    let mut names = BTreeSet::new();
-    let mut tools = Vec::with_capacity(described.len());
-    for tool in described {
-        if !is_tool_name(&tool.name) {
-            return Err(invalid(&tool.name, "the name does not fit `^[a-zA-Z0-9_-]{1,64}$`".to_owned()));
-        }
-        if !names.insert(tool.name.clone()) {
-            return Err(invalid(&tool.name, "the name is used twice in this plugin".to_owned()));
-        }
-        let input_schema =
-            schema(&tool.input_schema).map_err(|why| invalid(&tool.name, format!("input schema: {why}")))?;
-        if input_schema.get("type").and_then(Value::as_str) != Some("object") {
-            return Err(invalid(&tool.name, "input schema: its `type` is not `object`".to_owned()));
-        }
-        let output_schema = tool
-            .output_schema
-            .as_deref()
-            .map(schema)
-            .transpose()
-            .map_err(|why| invalid(&tool.name, format!("output schema: {why}")))?;
-        tools.push(ToolDescriptor {
-            name: tool.name,
-            title: tool.title,
-            description: tool.description,
-            input_schema,
-            output_schema,
-            effect: tool.effect.into(),
-            traits: tool.traits.into(),
-            timeout_ms: tool.timeout_ms,
-        });
-    }
-    Ok(tools)
-}
-
-fn is_tool_name(name: &str) -> bool {
-    (1..=NAME_BYTES).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
-}
-
-fn schema(text: &str) -> Result<Value, String> {
-    match serde_json::from_str(text) {
-        Ok(schema @ Value::Object(_)) => Ok(schema),
-        Ok(_) => Err("expected a JSON object".to_owned()),
-        Err(error) => Err(format!("not JSON: {error}")),
-    }
 }

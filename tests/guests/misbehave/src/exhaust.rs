@@ -126,3 +126,49 @@ impl Tool for Hang {
         Ok(Output::text("slept"))
     }
 }
+
+/// Makes ten million small calls of the host.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct Pester {}
+
+impl Tool for Pester {
+    const NAME: &str = "pester";
+    const EFFECT: Effect = Effect::Pure;
+    const TIMEOUT_MS: Option<u32> = Some(100);
+
+    fn run(self, call: &Call) -> Result<Output> {
+        let cancelled = (0..10_000_000).filter(|_| call.cancelled()).count();
+        Ok(Output::text(cancelled.to_string()))
+    }
+}
+
+/// Logs one line of 100 MB.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct LogFlood {}
+
+impl Tool for LogFlood {
+    const NAME: &str = "log_flood";
+    const EFFECT: Effect = Effect::Pure;
+
+    fn run(self, call: &Call) -> Result<Output> {
+        call.info("x".repeat(100_000_000));
+        Ok(Output::text("logged"))
+    }
+}
+
+/// Tells how far it is, and never gets anywhere.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct ProgressFlood {}
+
+impl Tool for ProgressFlood {
+    const NAME: &str = "progress_flood";
+    const EFFECT: Effect = Effect::Pure;
+    const TIMEOUT_MS: Option<u32> = Some(100);
+
+    fn run(self, call: &Call) -> Result<Output> {
+        for done in 0.. {
+            call.progress(done, None, "still going");
+        }
+        Ok(Output::text("done"))
+    }
+}

@@ -1,0 +1,123 @@
+//! Looking at a component without making a plugin of it: any component, whole or broken.
+
+use std::fmt;
+
+use wasmtime::component::Component;
+
+use super::Engine;
+use super::call::Draw;
+use super::descriptor::Described;
+use super::interface::{self, Interface};
+use super::plugin::{self, Bindings, LoadError, Plugin};
+use super::request::Abort;
+use super::types::{Digest, EffectPlan};
+
+/// A component that the engine understands. What it asks for and what it holds may be anything.
+pub struct Examined<'e> {
+    engine: &'e Engine,
+    name: String,
+    digest: Digest,
+    component: Component,
+}
+
+/// Its tools, which can be asked what they are.
+pub struct Askable<'e> {
+    engine: &'e Engine,
+    bindings: Bindings,
+}
+
+impl Engine {
+    /// Look at a component; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// [`LoadError::NotAComponent`].
+    pub fn examine(&self, name: &str, bytes: &[u8]) -> Result<Examined<'_>, LoadError> {
+        let digest = Digest::of(bytes);
+        let cached = self.cache.as_ref().and_then(|cache| cache.load(&self.wasm, digest));
+        let component = match cached {
+            Some((component, _)) => component,
+            None => self.compile(name, bytes)?,
+        };
+        Ok(Examined { engine: self, name: name.to_owned(), digest, component })
+    }
+}
+
+impl<'e> Examined<'e> {
+    /// Of its bytes.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// What it imports.
+    pub fn imports(&self) -> Vec<Interface> {
+        interface::imports(&self.engine.wasm, &self.component)
+    }
+
+    /// What it exports.
+    pub fn exports(&self) -> Vec<Interface> {
+        interface::exports(&self.engine.wasm, &self.component)
+    }
+
+    /// Those of its imports that the host does not offer.
+    pub fn missing_imports(&self) -> Vec<String> {
+        plugin::missing_imports(&self.engine.wasm, &self.component)
+    }
+
+    /// Make a plugin of it, as [`Engine::load`] does.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn load(&self) -> Result<Plugin, LoadError> {
+        self.engine.make(&self.name, self.digest, &self.component)
+    }
+
+    /// Its tools, to be asked.
+    ///
+    /// # Errors
+    /// An import that the host does not offer or that has another shape, or no tools among its exports.
+    pub fn ask(&self) -> Result<Askable<'e>, LoadError> {
+        let bindings = self.engine.bind(&self.name, &self.component)?;
+        Ok(Askable { engine: self.engine, bindings })
+    }
+}
+
+impl Askable<'_> {
+    /// What it says of its tools. Everything by chance is drawn from `draw`: with another one, the answer must be the
+    /// same.
+    ///
+    /// # Errors
+    /// How `describe` ended.
+    pub fn describe(&self, draw: u8) -> Result<Vec<Described>, Abort> {
+        let described = self.engine.describe(&self.bindings, Draw(draw))?;
+        Ok(described.into_iter().map(Described::from).collect())
+    }
+
+    /// What it makes of the class of a call: a plan, or in its words why there is none.
+    ///
+    /// # Errors
+    /// How `refine` ended.
+    pub fn refine(&self, tool: &str, args: &str, draw: u8) -> Result<Result<EffectPlan, String>, Abort> {
+        let answer = self.engine.ask_refine(&self.bindings, tool, args, Draw(draw))?;
+        Ok(answer.map(EffectPlan::from).map_err(|error| error.message))
+    }
+
+    /// Whether it can be asked if a call landed.
+    pub fn exports_probe(&self) -> bool {
+        self.bindings.probing.is_some()
+    }
+}
+
+impl fmt::Debug for Examined<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Examined")
+            .field("name", &self.name)
+            .field("digest", &self.digest)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Askable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Askable").field("exports_probe", &self.exports_probe()).finish_non_exhaustive()
+    }
+}

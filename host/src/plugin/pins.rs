@@ -1,0 +1,94 @@
+//! Writing the installed plugins into the user's `deed.toml`, and nothing else in it: comments, order and everything that
+//! others wrote stay as they are.
+
+use std::path::Path;
+
+use deed_journal::Digest;
+use toml_edit::{DocumentMut, Item, Table, TableLike, Value, value};
+
+/// The table of plugins.
+const TABLE: &str = "plugins";
+
+/// `text` with the plugin `name` pinned to `digest`.
+pub(super) fn with(text: &str, name: &str, digest: Digest, source: Option<&Path>) -> Result<String, String> {
+    let mut document = read(text)?;
+    let plugins = document.entry(TABLE).or_insert_with(implicit).as_table_like_mut().ok_or_else(no_table)?;
+    let plugin = plugins.entry(name).or_insert_with(|| Item::Table(Table::new()));
+    let plugin = plugin.as_table_like_mut().ok_or_else(no_table)?;
+    set(plugin, "digest", &digest.to_string());
+    match source.and_then(Path::to_str) {
+        Some(source) => set(plugin, "source", source),
+        // A path that is no text cannot be written here, and an older one would mislead.
+        None => drop(plugin.remove("source")),
+    }
+    Ok(document.to_string())
+}
+
+/// `text` without the plugin `name`.
+pub(super) fn without(text: &str, name: &str) -> Result<String, String> {
+    let mut document = read(text)?;
+    if let Some(plugins) = document.get_mut(TABLE).and_then(Item::as_table_like_mut) {
+        plugins.remove(name);
+        if plugins.is_empty() {
+            document.remove(TABLE);
+        }
+    }
+    Ok(document.to_string())
+}
+
+fn read(text: &str) -> Result<DocumentMut, String> {
+    text.parse().map_err(|error: toml_edit::TomlError| error.to_string().trim_end().to_owned())
+}
+
+/// A table that has no heading of its own: `[plugins.greet]` says it already.
+fn implicit() -> Item {
+    let mut table = Table::new();
+    table.set_implicit(true);
+    Item::Table(table)
+}
+
+fn no_table() -> String {
+    format!("`{TABLE}` is no table of tables")
+}
+
+/// Set a field, and leave the comment behind it.
+fn set(table: &mut dyn TableLike, field: &str, text: &str) {
+    let Some(old) = table.get_mut(field).and_then(Item::as_value_mut) else {
+        table.insert(field, value(text));
+        return;
+    };
+    let mut new = Value::from(text);
+    *new.decor_mut() = old.decor().clone();
+    *old = new;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_wrote_stays_as_it_is() {
+        let before = "# Mine.\nanswer_within_ms = 5   # soon\n\n[[policy]]\ntool = 'shell'\ndecision = \"ask\" # always\n";
+        let (one, other) = (Digest::of(b"one"), Digest::of(b"other"));
+        let added = with(before, "greet", one, Some(Path::new("/a/greet.wasm"))).unwrap();
+        let pin = format!("\n[plugins.greet]\ndigest = \"{one}\"\nsource = \"/a/greet.wasm\"\n");
+        assert_eq!(added, format!("{before}{pin}"));
+        let commented = added.replace("\"\nsource", "\" # trusted\nsource");
+        let updated = with(&commented, "greet", other, None).unwrap();
+        assert_eq!(updated, format!("{before}\n[plugins.greet]\ndigest = \"{other}\" # trusted\n"));
+        assert_eq!(without(&updated, "greet").unwrap(), before);
+        assert_eq!(without(before, "greet").unwrap(), before);
+    }
+
+    #[test]
+    fn tables_that_were_written_in_other_ways_are_edited_too() {
+        let digest = Digest::of(b"one");
+        for before in ["plugins = {}\n", "[plugins]\n", "[plugins]\nother = { digest = \"00\" }\n", ""] {
+            let added = with(before, "greet", digest, None).unwrap();
+            let read: toml::Table = added.parse().unwrap();
+            assert_eq!(read["plugins"]["greet"]["digest"].as_str(), Some(&*digest.to_string()), "{added}");
+        }
+        assert!(with("plugins = 5\n", "greet", digest, None).unwrap_err().contains("plugins"));
+        assert!(with("plugins = \n", "greet", digest, None).is_err());
+    }
+}
