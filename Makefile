@@ -44,10 +44,18 @@ test: build       ## every test, the crash sweeps and the guests' own included
 # Sequences of the fuzz target, each with its crash images, and the seed of the first one.
 COUNT ?= 100000
 SEED ?= 1
+# Contained calls whose publication loses power, each in more than 20 images; random trees; processes that are killed.
+LOSSES ?= 1000
+TREES ?= 2500
+DEATHS ?= 500
+STAGE_FUZZ = DEED_FUZZ_SEED=$(SEED) DEED_FUZZ_COUNT=$(1) $(CARGO) test --workspace --lib stage::tests::$(2) -- --nocapture
 
 fuzz: wasm-target ## random work on failing disks (COUNT and SEED choose how much, and which), all double kills, and the standard plugins over 20 seeds
 	DEED_FUZZ_SEED=$(SEED) DEED_FUZZ_COUNT=$(COUNT) $(CARGO) test -p deed-journal --test simulation a17 -- --nocapture
 	$(MAKE) build
+	$(call STAGE_FUZZ,$(LOSSES),power_loss)
+	$(call STAGE_FUZZ,$(TREES),random_trees)
+	$(call STAGE_FUZZ,$(DEATHS),sudden_death)
 	$(CARGO) test --workspace --test double_kills -- --ignored --nocapture
 	$(CARGO) test --workspace --test crash_test -- --ignored --nocapture
 

@@ -11,7 +11,7 @@
 //! The cost is that of what changed: of the workspace only those directories are looked at that have something in the upper
 //! one, and of these only the same names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,16 +22,13 @@ use deed_journal::{Change, PathBytes, Version};
 use rustix::fs::{Access, AtFlags, FileType};
 use rustix::io::Errno;
 
-use super::disk::{OPEN, set_mode};
+use super::disk::{OPEN, READABLE, set_mode};
 use super::sync::parent;
 use super::tree::{self, Found, Stat};
 use super::{StageError, Timestamp, diff, order};
 
 const OPAQUE: &str = "user.overlay.opaque";
 const ORIGIN: &str = "user.overlay.origin";
-
-/// The owner can read it.
-const READABLE: u32 = 0o400;
 
 /// The longest path that the kernel takes, without the zero at its end.
 const MAX_PATH_BYTES: usize = 4095;
@@ -67,7 +64,14 @@ pub(crate) fn collect(upper: &Dir, lower: &Dir, began: Timestamp) -> Result<Coll
     let open = |directory: &Dir| tree::directory(directory, root).map_err(StageError::file("open", root));
     let (upper_root, lower_root) = (open(upper)?, open(lower)?);
     let device = tree::stat_of(&lower_root).map_err(StageError::file("look at", root))?.device;
-    let mut walk = Walk { began, device, changes: Vec::new(), conflicts: Vec::new(), skipped: Vec::new() };
+    let mut walk = Walk {
+        began,
+        device,
+        opened: BTreeMap::new(),
+        changes: Vec::new(),
+        conflicts: Vec::new(),
+        skipped: Vec::new(),
+    };
     walk.directory(root, &upper_root, Some(&lower_root), false)?;
     let Walk { mut changes, mut conflicts, skipped, .. } = walk;
     order::sort(&mut changes);
@@ -116,6 +120,8 @@ struct Walk {
     began: Timestamp,
     /// The workspace's file system.
     device: (u32, u32),
+    /// Staged files that were made readable, by their inode, as one may have several names: with the modes that the call set.
+    opened: BTreeMap<u64, u32>,
     changes: Vec<Change>,
     conflicts: Vec<Conflict>,
     skipped: Vec<PathBytes>,
@@ -280,7 +286,7 @@ impl Walk {
         stat: &Stat,
         base: Option<At<'_>>,
     ) -> Result<(), StageError> {
-        let version = staged_version(staged, stat).map_err(StageError::file("read the staged", path))?;
+        let version = self.staged_version(staged, stat).map_err(StageError::file("read the staged", path))?;
         let found = lower_version(path, base)?;
         let (Some(base), Some(lower)) = (base, found.stat) else {
             if let Some(base) = base
@@ -311,6 +317,19 @@ impl Walk {
         Ok(())
     }
 
+    /// What the call made of a file, with the mode it gave it; the owner can read it from now on.
+    fn staged_version(&mut self, at: At<'_>, stat: &Stat) -> io::Result<Version> {
+        let mode = *self.opened.get(&stat.inode).unwrap_or(&stat.mode);
+        if stat.kind == FileType::RegularFile && stat.mode & READABLE == 0 {
+            self.opened.insert(stat.inode, stat.mode);
+            set_mode(&tree::handle(at.directory, at.name)?, stat.mode | READABLE)?;
+        }
+        Ok(match tree::version(at.directory, at.name)?.version {
+            Version::File { digest, size_bytes, .. } => Version::File { digest, size_bytes, mode },
+            other => other,
+        })
+    }
+
     /// Whether a file that the workspace lacks may have been there when the call began. One that was copied up was, under this
     /// name or, if the call renamed it, under another. In a directory in which nothing came or went it was another.
     fn may_have_been_removed(&self, path: &Path, staged: At<'_>, base: At<'_>) -> Result<bool, StageError> {
@@ -329,17 +348,6 @@ fn lower_version(path: &Path, base: Option<At<'_>>) -> Result<Found, StageError>
 
 fn version(path: &Path, at: At<'_>) -> Result<Found, StageError> {
     tree::version(at.directory, at.name).map_err(StageError::file("read", path))
-}
-
-/// What the call made of a file, with the mode it gave it; the owner can read it from now on.
-fn staged_version(at: At<'_>, stat: &Stat) -> io::Result<Version> {
-    if stat.kind == FileType::RegularFile && stat.mode & READABLE == 0 {
-        set_mode(&tree::handle(at.directory, at.name)?, stat.mode | READABLE)?;
-    }
-    Ok(match tree::version(at.directory, at.name)?.version {
-        Version::File { digest, size_bytes, .. } => Version::File { digest, size_bytes, mode: stat.mode },
-        other => other,
-    })
 }
 
 /// Open a directory of the upper layer, which its owner can use from now on.

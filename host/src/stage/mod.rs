@@ -177,7 +177,11 @@ impl Stage {
 
     /// Make durable what is going to be published.
     pub(crate) fn sync(&self, changes: &[Change]) -> Result<(), StageError> {
-        sync::sync(&self.upper()?, changes)
+        // Everybody's stages are in one directory, which is made with the first of them, beside the journal.
+        let root = self.directory.ancestors().nth(2).unwrap_or(Path::new("/"));
+        let written = self.written();
+        let upper = written.strip_prefix(root).unwrap_or(&written);
+        sync::sync(&self.open(root)?, upper, changes)
     }
 
     /// Bring the changes into the workspace, whatever an earlier process did of it; what is left has a version of somebody else's,

@@ -10,10 +10,10 @@ use super::git_paths::{Part, part};
 /// Where a change stands. Declared in the order of publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
-    /// New directories, and those that got other permissions; above before below.
-    Directories,
     /// A lock of git's that the call removed, and that would now keep us out.
     Unlock,
+    /// New directories, and those that got other permissions; above before below. One may take the place of a file with a lock.
+    Directories,
     /// Files and links: first what references and the index name, then them.
     Files(Part),
     /// References before anything else, objects last.
@@ -59,8 +59,9 @@ fn place(change: &Change, replaced: &BTreeSet<PathBytes>) -> Place {
         let phase = phase_of_staged(change);
         return Place { phase, anchor: path.clone(), is_anchor: true, below_before_above: Reverse(path) };
     }
+    let is_lock = part(&path) == Part::Lock && !change.base.is_directory();
     // The one that was a directory when the call began; none of those above it can have been replaced as well.
-    let above = ancestors(&path).find(|above| replaced.contains(above));
+    let above = ancestors(&path).find(|above| !is_lock && replaced.contains(above));
     let (phase, anchor) = match above {
         Some(above) => (Phase::Files(part(&above)), above),
         None => (phase_of_removed(change), PathBytes::new(Vec::new())),

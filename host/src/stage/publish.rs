@@ -19,7 +19,8 @@ use cap_std::fs::Dir;
 use deed_journal::{Change, PathBytes, Version};
 
 use super::StageError;
-use super::disk::{Disk, OPEN, Observer, Unobserved};
+use super::disk::{Disk, OPEN, Observer, READABLE, Unobserved};
+use super::git_paths::{Part, part};
 use super::locks::{Locks, PATIENCE};
 use super::sync::parent;
 use super::tree::{self, Found, Stat};
@@ -166,7 +167,14 @@ impl Publisher<'_> {
         self.open_up()?;
         self.sweep()?;
         let mut left = Vec::new();
-        for (place, change) in self.publication.changes.iter().enumerate() {
+        let changes = self.publication.changes;
+        let first_lock =
+            changes.iter().position(|change| part(&change.path) == Part::Lock && has_content(&change.staged));
+        for (place, change) in changes.iter().enumerate() {
+            if Some(place) == first_lock {
+                // After a loss of power it must not be there without what came before: it would keep the redo out.
+                self.sync(touched(&changes[..place]))?;
+            }
             let why = self.one(place, change)?;
             // Unless it became the target.
             self.locks.release(place)?;
@@ -388,10 +396,13 @@ impl Publisher<'_> {
     /// Put a file or a link in its place.
     fn put(&mut self, place: usize, change: &Change, found: Found) -> Result<Option<Why>, StageError> {
         let path = change.path.as_path();
+        // One that its owner cannot read is told by its mode and its time. In place they come one after the other, and with the
+        // first alone nobody could tell any more what it is.
         if self.locks.guard(place).is_none()
             && let (Version::File { digest, .. }, Version::File { digest: wanted, mode, .. }) =
                 (&found.version, &change.staged)
             && digest == wanted
+            && mode & READABLE != 0
         {
             let like = staged_stat(self.publication.upper, path)?;
             return self.set_attributes(path, *mode, &like).map(|()| None);
@@ -452,30 +463,40 @@ impl Publisher<'_> {
         parent(change.path.as_path()).join(temporary_name(self.publication.key, place))
     }
 
+    /// Make directories durable, those below before those above.
+    fn sync(&self, directories: BTreeSet<&Path>) -> Result<(), StageError> {
+        directories.into_iter().rev().try_for_each(|directory| {
+            self.disk.sync_directory(directory).map(drop).map_err(StageError::file("sync", directory))
+        })
+    }
+
     /// Everything is in place: give directories their last modes, and make it all durable.
     fn finish(&mut self, left: &[Left]) -> Result<(), StageError> {
         let left: BTreeSet<&PathBytes> = left.iter().map(|left| &left.path).collect();
-        let mut touched = BTreeSet::new();
         let mut closed = Vec::new();
         for change in self.publication.changes {
-            touched.insert(parent(change.path.as_path()));
-            if let Version::Directory { mode } = change.staged {
-                touched.insert(change.path.as_path());
-                if mode & OPEN != OPEN && !left.contains(&change.path) {
-                    closed.push((change.path.as_path(), mode));
-                }
+            if let Version::Directory { mode } = change.staged
+                && mode & OPEN != OPEN
+                && !left.contains(&change.path)
+            {
+                closed.push((change.path.as_path(), mode));
             }
         }
         // They were opened above; while they are still open, and before the names in them are out of reach.
-        for directory in touched.into_iter().rev() {
-            self.disk.sync_directory(directory).map_err(StageError::file("sync", directory))?;
-        }
+        self.sync(touched(self.publication.changes))?;
         self.locks.finish()?;
         for (path, mode) in closed.into_iter().rev() {
             self.disk.close_directory(path, mode).map_err(StageError::file("set the mode of", path))?;
         }
         Ok(())
     }
+}
+
+/// The directories that are new, and those in which a name came or went.
+fn touched(changes: &[Change]) -> BTreeSet<&Path> {
+    let made =
+        changes.iter().filter(|change| change.staged.is_directory()).map(|change| change.path.as_path());
+    changes.iter().map(|change| parent(change.path.as_path())).chain(made).collect()
 }
 
 /// Write a temporary file with everything that the target is to be, and make it durable; an empty one for a target that is to

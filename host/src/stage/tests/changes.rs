@@ -185,12 +185,23 @@ fn what_the_call_made_unreadable_is_read_and_published_so() {
             change("file", Version::Absent, file("y", 0)),
         ]
     );
-    sync(&place.open("upper"), &changes).unwrap();
+    place.sync(&changes);
     for _ in 0..2 {
         assert_eq!(place.publish(&changes), []);
         assert_eq!(fs::metadata(place.lower("closed")).unwrap().mode() & 0o7777, 0);
         assert_eq!(fs::metadata(place.lower("file")).unwrap().mode() & 0o7777, 0);
     }
+}
+
+/// Once, a file was made readable under the first of its names, and the second then seemed to have that mode.
+#[test]
+fn a_file_that_the_call_made_unreadable_is_so_under_each_of_its_names() {
+    let place = Place::new();
+    write(place.upper("a"), "x");
+    fs::hard_link(place.upper("a"), place.upper("b")).unwrap();
+    set_mode(&place.upper("a"), 0o300);
+    let staged = ["a", "b"].map(|name| change(name, Version::Absent, file("x", 0o300)));
+    assert_eq!(place.changes(), staged);
 }
 
 #[test]

@@ -1,9 +1,16 @@
 //! What the tests of the stage share: two layers on a disk, a call on a real overlay of them, and whole trees to compare.
 
 mod changes;
+mod medium;
+mod model;
 mod overlay;
+mod power_loss;
 mod publish;
+mod random_trees;
 mod repository;
+mod script;
+mod seeds;
+mod sudden_death;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -39,7 +46,16 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let place = Self { directory: tempfile::tempdir().unwrap() };
+        Self::at(tempfile::tempdir().unwrap())
+    }
+
+    /// In a file system in memory, where there is one: for thousands of them, on which nothing is mounted.
+    fn in_memory() -> Self {
+        Self::at(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap())
+    }
+
+    fn at(directory: TempDir) -> Self {
+        let place = Self { directory };
         for name in ["lower", "upper", "work", "merged"] {
             fs::create_dir(place.directory.path().join(name)).unwrap();
         }
@@ -81,6 +97,10 @@ impl Place {
         collected.changes
     }
 
+    fn sync(&self, changes: &[Change]) {
+        sync(&self.open(""), Path::new("upper"), changes).unwrap();
+    }
+
     fn publish(&self, changes: &[Change]) -> Vec<Left> {
         self.publish_observed(changes, false, &Unobserved).unwrap()
     }
@@ -91,9 +111,8 @@ impl Place {
         replace: bool,
         observer: &dyn Observer,
     ) -> Result<Vec<Left>, StageError> {
-        let (upper, workspace) = (self.open("upper"), self.open("lower"));
-        let publication =
-            Publication { changes, upper: &upper, workspace: &workspace, key: KEY, replace, passed: &|_| {} };
+        let (upper, workspace) = (&self.open("upper"), &self.open("lower"));
+        let publication = Publication { changes, upper, workspace, key: KEY, replace, passed: &|_| {} };
         publish_observed(&publication, observer, Duration::ZERO)
     }
 
@@ -212,12 +231,18 @@ fn tree(root: &Path) -> Tree {
             let content = if metadata.is_symlink() {
                 fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
             } else if metadata.is_file() {
-                fs::read(&path).unwrap()
+                opened(&path, || fs::read(&path))
             } else {
                 Vec::new()
             };
             if metadata.is_dir() {
-                walk(root, &path, tree);
+                opened(&path, || {
+                    // Whether it can be listed, and what is in it reached.
+                    fs::read_dir(&path)?
+                        .try_for_each(|entry| fs::symlink_metadata(entry?.path()).map(drop))?;
+                    walk(root, &path, tree);
+                    Ok(())
+                });
             }
             tree.insert(path.strip_prefix(root).unwrap().to_owned(), (metadata.mode(), content));
         }
@@ -227,6 +252,32 @@ fn tree(root: &Path) -> Tree {
     tree
 }
 
+/// The first difference of two trees.
+fn same(found: &Tree, expected: &Tree) -> Result<(), String> {
+    let said = |tree: &Tree, path: &PathBuf| match tree.get(path) {
+        Some((mode, content)) => format!("{mode:o} {:?}", String::from_utf8_lossy(content)),
+        None => "nothing".to_owned(),
+    };
+    match found.keys().chain(expected.keys()).find(|path| found.get(*path) != expected.get(*path)) {
+        Some(path) => Err(format!("{path:?}: {} instead of {}", said(found, path), said(expected, path))),
+        None => Ok(()),
+    }
+}
+
+/// Do something with a file or a directory that its owner may have closed for himself.
+fn opened<T>(path: &Path, mut look: impl FnMut() -> io::Result<T>) -> T {
+    match look() {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let mode = fs::metadata(path).unwrap().mode() & 0o7777;
+            set_mode(path, mode | 0o700);
+            let seen = look().unwrap();
+            set_mode(path, mode);
+            seen
+        }
+        seen => seen.unwrap(),
+    }
+}
+
 /// Dies before the operation with this number.
 struct Kill(Cell<i64>);
 
@@ -234,6 +285,11 @@ impl Observer for Kill {
     fn before(&self, _: Operation<'_>) -> io::Result<()> {
         self.0.set(self.0.get() - 1);
         if self.0.get() < 0 { Err(io::Error::other("killed")) } else { Ok(()) }
+    }
+
+    /// What a process does is there when it is killed, synced or not.
+    fn syncs(&self) -> bool {
+        false
     }
 }
 

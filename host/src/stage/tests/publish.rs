@@ -4,7 +4,7 @@ use super::*;
 use crate::stage::publish::Why;
 
 /// A bit of everything.
-fn everything() -> (Place, Vec<Change>) {
+pub(super) fn everything() -> (Place, Vec<Change>) {
     let place = Place::new();
     write(place.lower("changed"), "old");
     write(place.lower("chmod"), "same");
@@ -29,7 +29,7 @@ fn everything() -> (Place, Vec<Change>) {
     (place, changes)
 }
 
-fn published() -> Tree {
+pub(super) fn published() -> Tree {
     let plain = tempfile::tempdir().unwrap();
     let at = |path: &str| plain.path().join(path);
     write(at("changed"), "new");
@@ -46,7 +46,7 @@ fn published() -> Tree {
 #[test]
 fn every_kind_of_change_is_published_and_told() {
     let (place, changes) = everything();
-    sync(&place.open("upper"), &changes).unwrap();
+    place.sync(&changes);
     let passed = std::cell::RefCell::new(Vec::new());
     let (upper, workspace) = (place.open("upper"), place.open("lower"));
     let publication = Publication {
@@ -181,7 +181,7 @@ fn a_stage_that_lost_its_files_is_an_error_and_changes_nothing() {
 
 /// Sees the order of what is done.
 #[derive(Default)]
-struct Recorder(std::cell::RefCell<Vec<String>>);
+pub(super) struct Recorder(pub(super) std::cell::RefCell<Vec<String>>);
 
 impl Observer for Recorder {
     fn before(&self, operation: Operation<'_>) -> io::Result<()> {
@@ -211,6 +211,25 @@ fn a_file_is_synced_before_it_is_renamed_and_its_directory_afterwards() {
             "SyncDirectory(\"\")".to_owned(),
         ]
     );
+}
+
+/// Once, a mode was set in place also when it kept the owner from reading the file, and then the time. After a crash in between
+/// the redo could not read what was there, its time was not the staged one, and every further redo failed. So such a file is
+/// renamed, with both.
+#[test]
+fn a_mode_that_closes_a_file_comes_with_its_time() {
+    let place = Place::new();
+    for layer in [place.lower("a"), place.upper("a")] {
+        write(layer, "same");
+    }
+    set_mode(&place.upper("a"), 0o200);
+    let changes = place.changes();
+    let recorder = Recorder::default();
+    place.publish_observed(&changes, false, &recorder).unwrap();
+    let done = recorder.0.into_inner();
+    assert!(done.iter().all(|operation| operation != "SetAttributes(\"a\")"), "{done:?}");
+    assert_eq!(place.publish(&changes), []);
+    assert_eq!(fs::metadata(place.lower("a")).unwrap().mode() & 0o7777, 0o200);
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Publishing into a git directory: its order, and git's locks.
 
+use super::publish::Recorder;
 use super::*;
 use crate::stage::publish::Why;
 
 /// A call that committed: objects, logs, a reference, the index; and a branch that is gone.
-fn commit() -> (Place, Vec<Change>) {
+pub(super) fn commit() -> (Place, Vec<Change>) {
     let place = Place::new();
     for (path, content) in [
         ("HEAD", "ref: refs/heads/main\n"),
@@ -160,6 +161,23 @@ fn a_lock_that_the_call_removed_is_out_of_the_way() {
     kill_everywhere(setup, &expected);
 }
 
+/// Once, directories came before anything else, also the one that a branch `a` becomes with `a/b`. All locks were asked for then,
+/// and the stale one that the call had removed kept everything that git guards from being published, for ever.
+#[test]
+fn a_lock_that_the_call_removed_is_out_of_the_way_of_a_directory() {
+    let place = Place::new();
+    write(place.lower(".git/index.lock"), "stale");
+    write(place.lower(".git/index"), "old");
+    write(place.lower(".git/refs/heads/a"), "1");
+    write(place.upper(".git/index"), "new");
+    whiteout(&place.upper(".git/index.lock"));
+    opaque(&place.upper(".git/refs/heads/a"));
+    write(place.upper(".git/refs/heads/a/b"), "1");
+    assert_eq!(place.publish(&place.changes()), []);
+    let found: Vec<PathBuf> = tree(&place.lower(".git")).into_keys().collect();
+    assert_eq!(found, ["index", "refs", "refs/heads", "refs/heads/a", "refs/heads/a/b"].map(PathBuf::from));
+}
+
 #[test]
 fn a_lock_that_the_call_left_comes_last() {
     let place = Place::new();
@@ -175,6 +193,36 @@ fn a_lock_that_the_call_left_comes_last() {
     for _ in 0..2 {
         assert_eq!(place.publish(&changes), []);
     }
+}
+
+/// Once, the lock that a call left was renamed into its place while what came before was not durable yet. After a loss of power
+/// the lock could be there and `HEAD` be the old one; then the lock kept the redo out, for ever.
+#[test]
+fn what_comes_before_a_lock_that_the_call_left_is_durable_before_it() {
+    let place = Place::new();
+    write(place.lower(".git/HEAD"), "a");
+    write(place.upper(".git/HEAD"), "b");
+    write(place.upper(".git/index.lock"), "");
+    let recorder = Recorder::default();
+    place.publish_observed(&place.changes(), false, &recorder).unwrap();
+    let done = recorder.0.into_inner();
+    let at =
+        |end: &str| done.iter().position(|done| done.starts_with("Rename") && done.ends_with(end)).unwrap();
+    let (head, lock) = (at("\".git/HEAD\" }"), at("\".git/index.lock\" }"));
+    assert!(done[head..lock].contains(&"SyncDirectory(\".git\")".to_owned()), "{done:?}");
+}
+
+/// Once, what was below a directory that gave way to a file went with it, a stale lock too, after all locks had been asked for.
+#[test]
+fn a_lock_that_the_call_removed_goes_first_also_with_its_directory() {
+    let place = Place::new();
+    write(place.lower(".git/HEAD"), "a");
+    write(place.lower(".git/refs/heads/main"), "1");
+    write(place.lower(".git/refs/heads/main.lock"), "stale");
+    write(place.upper(".git/HEAD"), "b");
+    write(place.upper(".git/refs"), "no directory");
+    assert_eq!(place.publish(&place.changes()), []);
+    assert_eq!(tree(&place.lower(".git")).len(), 2);
 }
 
 /// A branch `a` that becomes `a/b`, and one `c/d` that becomes `c`: a lock must not lie in a directory that has to go.
@@ -240,7 +288,7 @@ fn real_git_commits_and_packs_on_a_stage() {
     ));
     let collected = place.collect(began);
     assert_eq!(collected.conflicts, []);
-    sync(&place.open("upper"), &collected.changes).unwrap();
+    place.sync(&collected.changes);
     assert_eq!(place.publish(&collected.changes), []);
     assert_eq!(
         plainly("git fsck --strict 2>&1; git status --porcelain; git branch --show-current"),
