@@ -372,8 +372,8 @@ mod tests {
         for part in [
             r#"at `/edits/0/old`: 5 is not of type "string""#,
             r#"at `/edits/0/new`: "c" is not one of "a" or "b""#,
-            "at `/edits/0`: Additional properties are not allowed ('news' was unexpected): expected any of `old`, `new`",
-            "Additional properties are not allowed ('nam' was unexpected): expected any of `name`, `edits`",
+            "at `/edits/0`: Additional properties are not allowed ('news' was unexpected): expected any of `new`, `old`",
+            "Additional properties are not allowed ('nam' was unexpected): expected any of `edits`, `name`",
             r#""name" is a required property"#,
         ] {
             assert!(told.contains(part), "{part}: {told}");

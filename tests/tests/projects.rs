@@ -87,7 +87,8 @@ fn a_project_in_rust_builds_passes_its_own_test_and_lives_through_a_crash() {
     assert_eq!(component, sandbox.home().join("my-greeter/my-greeter.wasm"));
     lives_through_a_crash(&sandbox, &component);
     let own = Command::new("cargo")
-        .arg("test")
+        // With what the build has compiled already.
+        .args(["test", "--release"])
         .current_dir(component.parent().unwrap())
         .env("CARGO_TARGET_DIR", target())
         .output()

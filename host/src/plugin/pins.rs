@@ -12,8 +12,20 @@ const TABLE: &str = "plugins";
 /// `text` with the plugin `name` pinned to `digest`.
 pub(super) fn with(text: &str, name: &str, digest: Digest, source: Option<&Path>) -> Result<String, String> {
     let mut document = read(text)?;
+    // What stands at the end of the file would otherwise stand behind the new table.
+    let end = document.trailing().as_str().unwrap_or_default().to_owned();
+    let is_new = document.get(TABLE).and_then(|plugins| plugins.get(name)).is_none();
+    if is_new && !end.trim().is_empty() {
+        document.set_trailing("");
+    }
     let plugins = document.entry(TABLE).or_insert_with(implicit).as_table_like_mut().ok_or_else(no_table)?;
-    let plugin = plugins.entry(name).or_insert_with(|| Item::Table(Table::new()));
+    let plugin = plugins.entry(name).or_insert_with(|| {
+        let mut table = Table::new();
+        if !end.trim().is_empty() {
+            table.decor_mut().set_prefix(format!("{end}\n"));
+        }
+        Item::Table(table)
+    });
     let plugin = plugin.as_table_like_mut().ok_or_else(no_table)?;
     set(plugin, "digest", &digest.to_string());
     match source.and_then(Path::to_str) {
@@ -28,9 +40,15 @@ pub(super) fn with(text: &str, name: &str, digest: Digest, source: Option<&Path>
 pub(super) fn without(text: &str, name: &str) -> Result<String, String> {
     let mut document = read(text)?;
     if let Some(plugins) = document.get_mut(TABLE).and_then(Item::as_table_like_mut) {
-        plugins.remove(name);
+        let removed = plugins.remove(name);
         if plugins.is_empty() {
             document.remove(TABLE);
+        }
+        // A comment above it may be about anything: it moves to the end.
+        let above = removed.as_ref().and_then(|item| item.as_table()?.decor().prefix()?.as_str());
+        if let Some(comment) = above.filter(|above| above.contains('#')) {
+            let end = document.trailing().as_str().unwrap_or_default().to_owned();
+            document.set_trailing(format!("{}\n{end}", comment.trim_end()));
         }
     }
     Ok(document.to_string())
@@ -78,6 +96,16 @@ mod tests {
         assert_eq!(updated, format!("{before}\n[plugins.greet]\ndigest = \"{other}\" # trusted\n"));
         assert_eq!(without(&updated, "greet").unwrap(), before);
         assert_eq!(without(before, "greet").unwrap(), before);
+    }
+
+    #[test]
+    fn a_comment_at_the_end_stays_where_it_is() {
+        let digest = Digest::of(b"one");
+        for before in ["# Mine.\n", "answer_within_ms = 5\n# The end.\n"] {
+            let added = with(before, "greet", digest, None).unwrap();
+            assert!(added.starts_with(before) && added.contains("[plugins.greet]"), "{added}");
+            assert_eq!(without(&added, "greet").unwrap(), before);
+        }
     }
 
     #[test]

@@ -91,8 +91,14 @@ pub fn create(directory: &Path, name: &str, language: Language) -> Result<(), Ne
     // Model interfaces take hyphens in names of tools, but few tools have them.
     let tool = name.replace('-', "_");
     for (path, text) in files::of(language) {
+        // The SDK is not a template, and may hold such braces.
+        let is_template = !path.starts_with("deed/");
+        let text = if is_template {
+            text.replace("{{name}}", name).replace("{{tool}}", &tool)
+        } else {
+            text.into_owned()
+        };
         let path = directory.join(path);
-        let text = text.replace("{{name}}", name).replace("{{tool}}", &tool);
         let written =
             fs::create_dir_all(path.parent().unwrap_or(directory)).and_then(|()| fs::write(&path, text));
         written.map_err(|source| NewError::Write { path, source })?;
@@ -113,7 +119,7 @@ mod tests {
             assert_eq!(Language::of(&project), Some(language));
             for (path, _) in files::of(language) {
                 let text = fs::read_to_string(project.join(&path)).unwrap();
-                assert!(!text.contains("{{"), "{path}");
+                assert!(!text.contains("{{name}}") && !text.contains("{{tool}}"), "{path}");
             }
             let error = create(&project, "my-plugin", language).unwrap_err();
             assert!(matches!(error, NewError::Exists(_)), "{error}");
