@@ -182,7 +182,8 @@ impl Model {
             .filter(|(path, node)| matches!(node, Node::Directory(0o500)) && old.0.get(*path) == Some(node))
             .map(|(path, _)| path.clone())
             .collect();
-        for path in closed {
+        // One that is opened is another change in the one above.
+        for path in closed.into_iter().rev() {
             let names = |model: &Self| {
                 let below = model.below(&path).filter(|(below, _)| below.parent() == Some(&path));
                 below.map(|(path, node)| (path.clone(), node.clone())).collect::<Vec<_>>()
