@@ -420,7 +420,8 @@ fn a_note_of_a_publication_that_had_ended_is_taken_back_by_its_run() {
     assert_eq!(refused.ending, Ending::Exit(1), "{refused}");
     assert!(refused.stderr.contains(&format!("resume {}", done.run)), "{refused}");
     let _ = sandbox.deed(["resume", &done.run]).run().expect_code(0);
-    let _ = write().expect_code(0);
+    let _ = sandbox.deed_on(&other, ["resume"]).run().expect_code(0);
+    assert!(sandbox.files().paths().contains(&"two"));
 }
 
 #[test]
