@@ -75,8 +75,7 @@ fn pairs(steps: &[StepRow], first: &[Point], wanted: impl Fn(&StepRow) -> bool) 
             Point::MidPublish | Point::AfterPublish => step.contained,
             _ => true,
         };
-        let passed = first.iter().filter(move |point| passes(point));
-        passed.map(|point| Kill::new(step.seq, *point))
+        first.iter().filter(move |point| passes(point)).map(|point| Kill::new(step.seq, *point))
     });
     kills.flat_map(|first| Point::ALL.map(|second| Pair { first, second })).collect()
 }

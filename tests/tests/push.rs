@@ -243,7 +243,9 @@ fn b30_a_push_that_had_not_been_sent_is_made_once() {
 
 #[test]
 fn b30_a_push_killed_at_any_point_is_made_once_and_nobody_is_asked() {
-    for point in Point::ALL {
+    // What reaches a remote is not contained, and has nothing to publish.
+    let published = [Point::MidPublish, Point::AfterPublish];
+    for point in Point::ALL.into_iter().filter(|point| !published.contains(point)) {
         let pushing = Pushing::new(Way::Path, "allow");
         let done: Envelope = killed(&pushing, point).expect_code(0).json();
         pushing.is_done(&done);

@@ -204,7 +204,7 @@ impl ProcessCtxView<'_> {
         if let Some(bytes) = self.0.memory_bytes {
             let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
             // SAFETY: between fork and exec, a plain system call on a value that the closure owns.
-            unsafe { prepared.pre_exec(move || Ok(setrlimit(Resource::Data, limit.clone())?)) };
+            unsafe { prepared.pre_exec(move || Ok(setrlimit(Resource::Data, limit)?)) };
         }
         let namespaces = match &self.0.contained {
             Some(mounted) => {

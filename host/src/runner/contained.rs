@@ -51,7 +51,7 @@ impl Runner<'_> {
         let commands = plugin.runs_commands();
         let home = self.host.toolbox.engine().command_home();
         let (result, changes) = match stage.mount(home, commands) {
-            Ok((mounted, began)) => {
+            Ok((mounted, since)) => {
                 let execution = self.execution(index, plugin, attempt, begun).on(mounted);
                 self.mark_start(&self.batch[index], attempt)?;
                 let end = execution.run();
@@ -61,7 +61,7 @@ impl Runner<'_> {
                 // Receipts were recorded meanwhile.
                 self.batch[index] = self.reload(seq)?;
                 match Ended::of(end) {
-                    Ended::Known(StepResult::Completed { value }) => match self.take_from(seq, &stage, began)
+                    Ended::Known(StepResult::Completed { value }) => match self.take_from(seq, &stage, since)
                     {
                         Ok(collected) => (StepResult::Completed { value }, Some(collected)),
                         Err(error) => (StepResult::Failed { error }, None),

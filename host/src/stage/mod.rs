@@ -181,7 +181,7 @@ impl Stage {
         let root = self.directory.ancestors().nth(2).unwrap_or(Path::new("/"));
         let written = self.written();
         let upper = written.strip_prefix(root).unwrap_or(&written);
-        sync::sync(&self.open(root)?, upper, changes)
+        sync::sync(&open(root)?, upper, changes)
     }
 
     /// Bring the changes into the workspace, whatever an earlier process did of it; what is left has a version of somebody else's,
@@ -216,22 +216,22 @@ impl Stage {
 
     /// What the call wrote.
     fn upper(&self) -> Result<Dir, StageError> {
-        self.open(&self.written())
+        open(&self.written())
     }
 
     /// The workspace as it is.
     fn lower(&self) -> Result<Dir, StageError> {
-        self.open(&self.workspace)
-    }
-
-    fn open(&self, path: &Path) -> Result<Dir, StageError> {
-        Dir::open_ambient_dir(path, cap_std::ambient_authority()).map_err(StageError::file("open", path))
+        open(&self.workspace)
     }
 
     /// Drop it, if it is there.
     pub(crate) fn remove(&self) -> Result<(), StageError> {
         remove(&self.directory).map_err(StageError::file("remove", &self.directory))
     }
+}
+
+fn open(path: &Path) -> Result<Dir, StageError> {
+    Dir::open_ambient_dir(path, cap_std::ambient_authority()).map_err(StageError::file("open", path))
 }
 
 /// Give a directory the mode of another, and its owner where that is allowed.

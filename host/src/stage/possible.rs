@@ -65,7 +65,7 @@ pub(crate) fn refusal(workspace: &Path) -> Option<NotPossible> {
         return Some(elsewhere);
     }
     let kind = match rustix::fs::statfs(workspace) {
-        Ok(found) => found.f_type as i64,
+        Ok(found) => found.f_type,
         Err(error) => return system(error.into()),
     };
     if let Some((_, name)) = REMOTE.iter().find(|(magic, _)| *magic == kind) {

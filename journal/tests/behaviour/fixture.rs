@@ -279,7 +279,7 @@ fn the_third_format_opens() {
     let reader = Reader::open(&path).unwrap();
     check(&reader);
     let steps = reader.steps(id(5)).unwrap();
-    assert_eq!(steps.iter().map(|step| step.is_pending()).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(steps.iter().map(deed_journal::Step::is_pending).collect::<Vec<_>>(), [false, true]);
     assert_eq!((&steps[1].changes, steps[1].diff.as_str()), (&changes(), "+tick\n"));
     assert_eq!(Recovery::of(&steps[1], Started::Unknown), Recovery::Publish { attempt: 1 });
     assert!(steps[1].published.as_ref().unwrap().asks);

@@ -385,7 +385,7 @@ fn follows(events: &[StepEvent], event: &StepEvent) -> bool {
     let probed =
         |attempt| events.iter().any(|event| matches!(event, StepEvent::Probed(it) if it.attempt == attempt));
     match event {
-        StepEvent::Planned(_) => false,
+        StepEvent::Planned(_) | StepEvent::Published(_) => false,
         StepEvent::Intent(intent) => intent.attempt == attempts + 1,
         StepEvent::Receipt(receipt) => {
             let is_of_it =
@@ -401,7 +401,6 @@ fn follows(events: &[StepEvent], event: &StepEvent) -> bool {
             contained && attempts > 0 && part.attempt == attempts && part.number as usize == parts
         }
         StepEvent::Outcome(outcome) => attempts == 0 || outcome.attempt == attempts,
-        StepEvent::Published(_) => false,
     }
 }
 
