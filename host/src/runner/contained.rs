@@ -93,6 +93,8 @@ impl Runner<'_> {
         self.settle(index, result, SettledBy::Execution, false);
         if !has_changes {
             self.reached(seq, Boundary::AfterCommit)?;
+            // An earlier attempt may have died between its note and its commit.
+            let _ = turn.map(|turn| turn.end_publishing());
             // One that stays is removed when the run has ended.
             let _ = stage.remove();
             return Ok(Flow::On);
