@@ -62,7 +62,7 @@ impl Bench {
 fn host(engine: &Arc<Engine>, root: &Path) -> Host {
     let shell =
         standard_plugins().into_iter().find(|(name, _)| *name == "shell").expect("it comes with deed");
-    let shell = PluginSource { name: shell.0.into(), bytes: shell.1.into() };
+    let shell = PluginSource::new(shell.0, shell.1);
     let journal = root.join("journal.redb");
     let options = Options { entropy: Arc::new(SystemEntropy), boot: None, idle: Idle::Never };
     Host {

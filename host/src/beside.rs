@@ -14,7 +14,7 @@ use backon::{BlockingRetryable as _, ConstantBuilder};
 use deed_journal::{Digest, RunId};
 use tempfile::NamedTempFile;
 
-use crate::engine::{Engine, Plugin};
+use crate::engine::{Engine, Foreign, Plugin, Stubs};
 use crate::stage::{self, Stage};
 
 /// How long recovery waits for the processes of an earlier attempt. They were told to die with their host, so they are
@@ -87,7 +87,9 @@ impl Beside {
         if let Some(plugin) = loaded.get(&digest) {
             return Some(plugin.clone());
         }
-        let plugin = engine.load(name, &self.kept(digest)?).ok()?;
+        // It was called before, so somebody agreed to the stubs of what it imports in vain.
+        let foreign = Foreign { stubs: Stubs::Every, ..Foreign::default() };
+        let plugin = engine.load_as(name, &self.kept(digest)?, &foreign).ok()?;
         loaded.insert(digest, plugin.clone());
         Some(plugin)
     }

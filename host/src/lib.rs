@@ -45,7 +45,7 @@
 //! // One of the standard plugins. With a cache directory, it would be compiled only once.
 //! let engine = Arc::new(Engine::new(EngineConfig::default())?);
 //! let fs = standard_plugins().into_iter().find(|(name, _)| *name == "fs").expect("it comes with deed");
-//! let fs = PluginSource { name: fs.0.into(), bytes: fs.1.into() };
+//! let fs = PluginSource::new(fs.0, fs.1);
 //!
 //! // The journal lies outside every workspace, where no tool reaches it.
 //! let options = Options { entropy: Arc::new(SystemEntropy), boot: BootId::current(), idle: Idle::Timer };
@@ -104,6 +104,8 @@ pub mod origin;
 pub mod plugin;
 pub mod policy;
 pub mod runner;
+#[cfg(test)]
+mod seeds;
 pub mod sources;
 pub mod stage;
 pub mod standard;

@@ -1,19 +1,19 @@
 //! `deed.toml`: what the operator says for every run. The workspace's file counts first, then the user's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use deed_journal::Digest;
+use deed_journal::{Digest, EffectClass};
 use rustix::fs::OFlags;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::grants::Grant;
 use crate::origin::Origin;
-use crate::policy::{Operator, Rule, SourcedRule};
+use crate::policy::{ClassName, Operator, Rule, SourcedRule};
 
 /// The name of the file, in a workspace and in the user's configuration directory.
 pub const FILE_NAME: &str = "deed.toml";
@@ -54,6 +54,18 @@ pub struct PluginEntry {
     /// The file that it was installed from: where to look for it again.
     #[serde(default)]
     pub source: Option<PathBuf>,
+    /// The classes of its tools, where those are plain functions of a component that knows nothing of deed: by the tool's
+    /// name, or `*` for all that are not named. Default: `non-idempotent`.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, ClassName>")]
+    pub effects: BTreeMap<String, EffectClass>,
+    /// Imports that the host does not offer and that the component shall do without. A call that uses one fails.
+    #[serde(default)]
+    pub stubs: BTreeSet<String>,
+    /// The digest of the WIT whose words describe its functions to models; it lies beside the component.
+    #[serde(default)]
+    #[schemars(with = "Option<String>", regex(pattern = "^[0-9a-f]{64}$"))]
+    pub wit: Option<Digest>,
 }
 
 /// What the host adds to a request that names it. The tool never sees it.

@@ -66,7 +66,7 @@ pub enum Contain {
 #[derive(JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[expect(dead_code, reason = "describes a class of the journal's, which knows no schemas")]
-enum ClassName {
+pub(crate) enum ClassName {
     Pure,
     Idempotent,
     NonIdempotent,

@@ -11,7 +11,7 @@ use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
 
 use crate::arguments;
-use crate::engine::{Engine, LoadError, Plugin, ToolDescriptor};
+use crate::engine::{Engine, Foreign, LoadError, Plugin, ToolDescriptor};
 use crate::host_tools::{HOST_PLUGIN, HostTool};
 
 /// Bytes kept of what is said about arguments that do not fit.
@@ -24,6 +24,15 @@ pub struct PluginSource {
     pub name: String,
     /// The component.
     pub bytes: Cow<'static, [u8]>,
+    /// What the operator says of it, where it does not speak for itself.
+    pub foreign: Foreign,
+}
+
+impl PluginSource {
+    /// A component that speaks for itself, or of which the operator says nothing.
+    pub fn new(name: impl Into<String>, bytes: impl Into<Cow<'static, [u8]>>) -> Self {
+        Self { name: name.into(), bytes: bytes.into(), foreign: Foreign::default() }
+    }
 }
 
 /// A component that did not become one. The others work all the same.
@@ -166,7 +175,7 @@ impl Toolbox {
         let loaded: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> = sources
                 .iter()
-                .map(|source| scope.spawn(|| engine.load(&source.name, &source.bytes)))
+                .map(|source| scope.spawn(|| engine.load_as(&source.name, &source.bytes, &source.foreign)))
                 .collect();
             threads
                 .into_iter()

@@ -8,6 +8,11 @@ pub const BOLD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bold.wasm"));
 /// The component of `tests/guests/forbidden`: tools that try what they may not, one for each class.
 pub const FORBIDDEN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/forbidden.wasm"));
 
+/// The component of `tests/guests/foreign`: plain functions, whose author knows nothing of deed.
+pub const FOREIGN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/foreign.wasm"));
+/// The WIT of [`FOREIGN`].
+pub const FOREIGN_WIT: &str = include_str!("../guests/foreign/wit/calculator.wit");
+
 /// The component of `tests/guests/greet`: the first plugin of `README.md`.
 pub const GREET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/greet.wasm"));
 

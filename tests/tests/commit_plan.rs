@@ -285,8 +285,7 @@ fn host(dir: &Path, owner: Arc<dyn Owner>) -> Host {
         let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled"));
         Arc::new(Engine::new(EngineConfig { cache_dir, ..EngineConfig::default() }).unwrap())
     });
-    let sources =
-        standard_plugins().map(|(name, bytes)| PluginSource { name: name.to_owned(), bytes: bytes.into() });
+    let sources = standard_plugins().map(|(name, bytes)| PluginSource::new(name, bytes));
     let toolbox = Toolbox::load(Arc::clone(engine), &sources);
     assert!(toolbox.refused().is_empty(), "{:?}", toolbox.refused());
     let options = Options { entropy: Arc::new(SystemEntropy), boot: None, idle: Idle::Never };

@@ -152,8 +152,7 @@ impl Lab {
     }
 
     fn host(&self, storage: Arc<dyn Storage>, owner: Arc<dyn Owner>) -> Host {
-        let sources = standard_plugins()
-            .map(|(name, bytes)| PluginSource { name: name.to_owned(), bytes: bytes.into() });
+        let sources = standard_plugins().map(|(name, bytes)| PluginSource::new(name, bytes));
         let options = Options { entropy: Arc::new(SeededEntropy::new(7, 0)), boot: None, idle: Idle::Never };
         Host {
             journal: Arc::new(Journal::open_storage(storage, options).unwrap()),

@@ -1,6 +1,5 @@
 //! Setting up a host: engine, plugins, journal.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -138,9 +137,7 @@ pub(super) fn toolbox(global: &Global, workspaces: Vec<PathBuf>) -> Result<Toolb
 
 /// The standard plugins and the installed ones, and which of those are not what was installed.
 pub(super) fn plugins() -> Result<(Vec<PluginSource>, Vec<RefusedPlugin>)> {
-    let standard = standard_plugins()
-        .into_iter()
-        .map(|(name, bytes)| PluginSource { name: name.to_owned(), bytes: Cow::Borrowed(bytes) });
+    let standard = standard_plugins().into_iter().map(|(name, bytes)| PluginSource::new(name, bytes));
     let (installed, refused) = match installed() {
         Some(installed) => installed.sources().map_err(|error| Usage(error.to_string()))?,
         None => (Vec::new(), Vec::new()),
@@ -213,7 +210,7 @@ pub(super) fn components_in(directory: &Path) -> Result<Vec<PluginSource>> {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let bytes =
                 std::fs::read(&path).with_context(|| format!("failed to read `{}`", path.display()))?;
-            Ok(PluginSource { name, bytes: Cow::Owned(bytes) })
+            Ok(PluginSource::new(name, bytes))
         })
         .collect()
 }

@@ -7,14 +7,22 @@ use wasmtime::{CallHook, Store};
 
 use super::Engine;
 use super::bindings::deed::tool::types as wit;
+use super::descriptor::Described;
 use super::end::{Raw, accept, accept_verdict, failure, returned, sync};
+use super::functions::Functions;
 use super::limits::{DESCRIBE_TIMEOUT, HOSTCALL_BYTES, Limits};
-use super::plugin::{Bindings, Plugin};
+use super::plugin::{Bindings, Exports, Plugin};
 use super::request::{
     Abort, AbortReason, CallContext, CallEnd, CallObserver, CallRequest, CancelToken, Grants, NoObserver,
 };
 use super::state::{CallState, Traces};
 use super::types::{EffectPlan, EffectState, FailureKind, ToolFailure, Verdict};
+
+/// How a call went, and what of it outlives its instance; or why it did not begin.
+type Run<T> = Result<(Traces, Raw<T>), Abort>;
+
+/// What a tool returns.
+type Returned = Result<wit::Output, wit::Error>;
 
 /// What `describe` and `refine` find as randomness and clock: always the same, unless somebody wants to see whether their
 /// answers depend on it.
@@ -41,11 +49,18 @@ impl Engine {
         if let Err(failure) = known(plugin, request.tool) {
             return CallEnd::Failed(failure);
         }
-        let (traces, raw) = match self.run(request, async |store| {
-            let instance = plugin.bindings.tools.instantiate_async(&mut *store).await?;
-            let tools = instance.deed_tool_tools();
-            tools.call_invoke(store, &context(request), request.tool, request.args).await
-        }) {
+        let run = match &plugin.bindings.exports {
+            Exports::Tools(tools, _) => self.run(request, async |store| {
+                let instance = tools.instantiate_async(&mut *store).await?;
+                let tools = instance.deed_tool_tools();
+                tools.call_invoke(store, &context(request), request.tool, request.args).await
+            }),
+            Exports::Functions(functions) => match self.call_function(functions, request) {
+                Ok(run) => run,
+                Err(failure) => return CallEnd::Failed(failure),
+            },
+        };
+        let (traces, raw) = match run {
             Ok(run) => run,
             Err(abort) => return CallEnd::Aborted(abort),
         };
@@ -62,12 +77,38 @@ impl Engine {
         }
     }
 
+    /// Call a plain function. Arguments that stand for no values of its types are its failure, before anything runs.
+    fn call_function(
+        &self,
+        functions: &Functions,
+        request: &CallRequest<'_>,
+    ) -> Result<Run<Returned>, ToolFailure> {
+        let function = functions.get(request.tool).ok_or_else(|| ToolFailure {
+            kind: FailureKind::NotFound,
+            message: format!("there is no function `{}`", request.tool),
+            effect: EffectState::NotApplied,
+            refusals: Vec::new(),
+        })?;
+        let arguments = function.arguments(request.args).map_err(|misfit| ToolFailure {
+            kind: FailureKind::InvalidArguments,
+            message: format!("the arguments of `{}` do not fit: {misfit}", request.tool),
+            effect: EffectState::NotApplied,
+            refusals: Vec::new(),
+        })?;
+        Ok(self.run(request, async |store| {
+            let returned = functions.call(store, function, &arguments).await?;
+            function
+                .outcome(returned.as_ref())
+                .ok_or_else(|| wasmtime::Error::msg("it returned a value of another type than it says"))
+        }))
+    }
+
     /// Ask the tool whether an earlier attempt landed. The grants must be a pure call's: a probe changes nothing.
     ///
     /// The error says why there is no verdict: the tool has no probe, failed, or did not come to its end.
     pub fn probe(&self, plugin: &Plugin, request: &CallRequest<'_>) -> Result<Verdict, CallEnd> {
         known(plugin, request.tool).map_err(CallEnd::Failed)?;
-        let probing = plugin.bindings.probing.as_ref().filter(|_| plugin.probes(request.tool));
+        let probing = plugin.bindings.probing().filter(|_| plugin.probes(request.tool));
         let Some(probing) = probing else {
             return Err(CallEnd::Failed(ToolFailure {
                 kind: FailureKind::Unavailable,
@@ -98,30 +139,36 @@ impl Engine {
         args: &str,
         draw: Draw,
     ) -> Result<Result<wit::EffectPlan, wit::Error>, Abort> {
-        self.without_capabilities(tool, bindings, draw, async |store, bindings| {
-            let instance = bindings.tools.instantiate_async(&mut *store).await?;
+        let Exports::Tools(tools, _) = &bindings.exports else {
+            let message = format!("`{tool}` is a plain function, whose class the operator gives");
+            let (kind, effect) = (wit::ErrorKind::NotFound, wit::EffectState::NotApplied);
+            return Ok(Err(wit::Error { kind, message, effect }));
+        };
+        self.without_capabilities(tool, draw, async |store| {
+            let instance = tools.instantiate_async(&mut *store).await?;
             instance.deed_tool_tools().call_refine(store, tool, args).await
         })
     }
 
-    /// What the component says of its tools.
-    pub(super) fn describe(
-        &self,
-        bindings: &Bindings,
-        draw: Draw,
-    ) -> Result<Vec<wit::ToolDescriptor>, Abort> {
-        self.without_capabilities("describe", bindings, draw, async |store, bindings| {
-            let instance = bindings.tools.instantiate_async(&mut *store).await?;
-            instance.deed_tool_tools().call_describe(store).await
-        })
+    /// What the component says of its tools, or what its functions come to.
+    pub(super) fn describe(&self, bindings: &Bindings, draw: Draw) -> Result<Vec<Described>, Abort> {
+        match &bindings.exports {
+            Exports::Functions(functions) => Ok(functions.described()),
+            Exports::Tools(tools, _) => {
+                let described = self.without_capabilities("describe", draw, async |store| {
+                    let instance = tools.instantiate_async(&mut *store).await?;
+                    instance.deed_tool_tools().call_describe(store).await
+                })?;
+                Ok(described.into_iter().map(Described::from).collect())
+            }
+        }
     }
 
     fn without_capabilities<T>(
         &self,
         tool: &str,
-        bindings: &Bindings,
         Draw(draw): Draw,
-        body: impl AsyncFnOnce(&mut Store<CallState>, &Bindings) -> wasmtime::Result<T>,
+        body: impl AsyncFnOnce(&mut Store<CallState>) -> wasmtime::Result<T>,
     ) -> Result<T, Abort> {
         let observer: Arc<dyn CallObserver> = Arc::new(NoObserver);
         let request = CallRequest {
@@ -138,7 +185,7 @@ impl Engine {
             stage: None,
             lock: None,
         };
-        let (traces, raw) = self.run(&request, async |store| body(store, bindings).await)?;
+        let (traces, raw) = self.run(&request, body)?;
         returned(&request, &traces, raw)
     }
 
@@ -147,7 +194,7 @@ impl Engine {
         &self,
         request: &CallRequest<'_>,
         body: impl AsyncFnOnce(&mut Store<CallState>) -> wasmtime::Result<T>,
-    ) -> Result<(Traces, Raw<T>), Abort> {
+    ) -> Run<T> {
         let (state, traces) =
             CallState::new(request, &self.surroundings, self.started).map_err(|error| Abort {
                 reason: AbortReason::Host,

@@ -115,7 +115,7 @@ pub(super) fn check_all(name: &str, described: &[Described]) -> Result<Vec<ToolD
     checked.collect()
 }
 
-fn is_tool_name(name: &str) -> bool {
+pub(super) fn is_tool_name(name: &str) -> bool {
     (1..=NAME_BYTES).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
 }

@@ -7,6 +7,8 @@ use wasmtime::component::Component;
 use super::Engine;
 use super::call::Draw;
 use super::descriptor::Described;
+use super::foreign::Foreign;
+use super::functions::UnfitFunction;
 use super::interface::{self, Interface};
 use super::plugin::{self, Bindings, LoadError, Plugin};
 use super::request::Abort;
@@ -63,12 +65,12 @@ impl<'e> Examined<'e> {
         plugin::missing_imports(&self.engine.wasm, &self.component)
     }
 
-    /// Make a plugin of it, as [`Engine::load`] does.
+    /// Make a plugin of it, as [`Engine::load_as`] does.
     ///
     /// # Errors
     /// Why it is none.
-    pub fn load(&self) -> Result<Plugin, LoadError> {
-        self.engine.make(&self.name, self.digest, &self.component)
+    pub fn load(&self, foreign: &Foreign) -> Result<Plugin, LoadError> {
+        self.engine.make(&self.name, self.digest, &self.component, foreign)
     }
 
     /// Its tools, to be asked.
@@ -76,7 +78,7 @@ impl<'e> Examined<'e> {
     /// # Errors
     /// An import that the host does not offer or that has another shape, or no tools among its exports.
     pub fn ask(&self) -> Result<Askable<'e>, LoadError> {
-        let bindings = self.engine.bind(&self.name, &self.component)?;
+        let bindings = self.engine.bind(&self.name, &self.component, &Foreign::default())?;
         Ok(Askable { engine: self.engine, bindings })
     }
 }
@@ -88,8 +90,7 @@ impl Askable<'_> {
     /// # Errors
     /// How `describe` ended.
     pub fn describe(&self, draw: u8) -> Result<Vec<Described>, Abort> {
-        let described = self.engine.describe(&self.bindings, Draw(draw))?;
-        Ok(described.into_iter().map(Described::from).collect())
+        self.engine.describe(&self.bindings, Draw(draw))
     }
 
     /// What it makes of the class of a call: a plan, or in its words why there is none.
@@ -101,9 +102,19 @@ impl Askable<'_> {
         Ok(answer.map(EffectPlan::from).map_err(|error| error.message))
     }
 
+    /// Its plain functions that are no tools; none where its tools are something else.
+    pub fn unfit_functions(&self) -> &[UnfitFunction] {
+        self.bindings.functions().map_or(&[], |functions| &functions.unfit)
+    }
+
+    /// Whether its tools are plain functions.
+    pub fn is_foreign(&self) -> bool {
+        self.bindings.functions().is_some()
+    }
+
     /// Whether it can be asked if a call landed.
     pub fn exports_probe(&self) -> bool {
-        self.bindings.probing.is_some()
+        self.bindings.probing().is_some()
     }
 }
 

@@ -53,7 +53,7 @@ fn interface(engine: &wasmtime::Engine, name: &str, item: &ComponentItem) -> Int
     Interface { name: name.to_owned(), functions, is_types }
 }
 
-fn signature(name: &str, function: &ComponentFunc) -> String {
+pub(super) fn signature(name: &str, function: &ComponentFunc) -> String {
     let parameters: Vec<_> =
         function.params().map(|(name, ty)| format!("{name}: {}", shape(&ty, DEPTH))).collect();
     let result = function.results().next().map(|ty| format!(" -> {}", shape(&ty, DEPTH)));

@@ -7,11 +7,14 @@ mod call;
 mod descriptor;
 mod end;
 mod examine;
+mod foreign;
+mod functions;
 mod interface;
 pub mod limits;
 mod plugin;
 pub(crate) mod request;
 mod state;
+mod stub;
 pub(crate) mod types;
 
 use std::path::{Path, PathBuf};
@@ -34,6 +37,8 @@ use crate::capability::{CommandEnvironment, Credential, GitEnvironment};
 
 pub use self::descriptor::{Described, faults_together};
 pub use self::examine::{Askable, Examined};
+pub use self::foreign::{EVERY, Foreign, ForeignError, Stubs};
+pub use self::functions::{UnfitFunction, Wit, WitError};
 pub use self::interface::Interface;
 pub use self::limits::Limits;
 pub use self::plugin::{LoadError, Plugin};
@@ -147,22 +152,34 @@ impl Engine {
 
     /// Compile a component, or take it from the cache, and learn which tools it holds. Text form (`.wat`) is not taken.
     pub fn load(&self, name: &str, bytes: &[u8]) -> Result<Plugin, LoadError> {
+        self.load_as(name, bytes, &Foreign::default())
+    }
+
+    /// The same, with what the operator says of a component that does not speak for itself.
+    pub fn load_as(&self, name: &str, bytes: &[u8], foreign: &Foreign) -> Result<Plugin, LoadError> {
         let digest = Digest::of(bytes);
         let cached = self.cache.as_ref().and_then(|cache| cache.load(&self.wasm, digest));
-        if let Some((component, tools)) = cached {
-            let bindings = self.bind(name, &component)?;
-            return Ok(Plugin::new(name, digest, tools, bindings));
+        match cached {
+            Some((component, tools)) => {
+                let bindings = self.bind(name, &component, foreign)?;
+                Self::plugin(name, digest, bindings, foreign, tools)
+            }
+            None => self.make(name, digest, &self.compile(name, bytes)?, foreign),
         }
-        self.make(name, digest, &self.compile(name, bytes)?)
     }
 
     /// Make a plugin of a component, and keep it compiled.
-    fn make(&self, name: &str, digest: Digest, component: &Component) -> Result<Plugin, LoadError> {
-        let bindings = self.bind(name, component)?;
+    fn make(
+        &self,
+        name: &str,
+        digest: Digest,
+        component: &Component,
+        foreign: &Foreign,
+    ) -> Result<Plugin, LoadError> {
+        let bindings = self.bind(name, component, foreign)?;
         let described = self
             .describe(&bindings, Draw(0))
             .map_err(|abort| LoadError::Describe { name: name.to_owned(), abort })?;
-        let described: Vec<_> = described.into_iter().map(Described::from).collect();
         let tools = descriptor::check_all(name, &described)?;
         plugin::check_use(name, &self.wasm, component, &tools)?;
         if let Some(cache) = &self.cache
@@ -171,6 +188,25 @@ impl Engine {
             let warning = format!("the compiled plugin `{name}` could not be kept: {error}");
             *self.cache_warning.lock().unwrap_or_else(PoisonError::into_inner) = Some(warning);
         }
+        Self::plugin(name, digest, bindings, foreign, tools)
+    }
+
+    /// A plugin with its tools. Those that are functions are told anew: by the WIT that is at hand, which the cache knows
+    /// nothing of.
+    fn plugin(
+        name: &str,
+        digest: Digest,
+        bindings: plugin::Bindings,
+        foreign: &Foreign,
+        tools: Vec<ToolDescriptor>,
+    ) -> Result<Plugin, LoadError> {
+        let mut tools = match bindings.functions() {
+            Some(functions) => descriptor::check_all(name, &functions.described())?,
+            None => tools,
+        };
+        foreign
+            .assign(bindings.functions().is_some(), &mut tools)
+            .map_err(|error| LoadError::Foreign { name: name.to_owned(), error })?;
         Ok(Plugin::new(name, digest, tools, bindings))
     }
 
@@ -179,17 +215,34 @@ impl Engine {
             .map_err(|error| LoadError::NotAComponent { name: name.to_owned(), reason: format!("{error:#}") })
     }
 
-    fn bind(&self, name: &str, component: &Component) -> Result<plugin::Bindings, LoadError> {
+    fn bind(
+        &self,
+        name: &str,
+        component: &Component,
+        foreign: &Foreign,
+    ) -> Result<plugin::Bindings, LoadError> {
         let missing = plugin::missing_imports(&self.wasm, component);
+        let (stubs, missing): (Vec<_>, Vec<_>) =
+            missing.into_iter().partition(|import| foreign.stubs.cover(import));
         if !missing.is_empty() {
             return Err(LoadError::MissingImports { name: name.to_owned(), missing });
         }
-        let instance = self.linker.instantiate_pre(component);
-        let instance = instance.map_err(|error| LoadError::UnusableImport {
+        let unusable = |error: wasmtime::Error| LoadError::UnusableImport {
             name: name.to_owned(),
             reason: format!("{error:#}"),
-        })?;
-        plugin::bind(name, component, instance)
+        };
+        let instance = if stubs.is_empty() {
+            self.linker.instantiate_pre(component)
+        } else {
+            let mut linker = self.linker.clone();
+            stub::define(&mut linker, component, &stubs).map_err(unusable)?;
+            linker.instantiate_pre(component)
+        };
+        let mut bindings = plugin::bind(name, component, instance.map_err(unusable)?)?;
+        foreign
+            .document(&mut bindings)
+            .map_err(|error| LoadError::Foreign { name: name.to_owned(), error })?;
+        Ok(bindings)
     }
 }
 

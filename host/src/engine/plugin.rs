@@ -6,6 +6,8 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, InstancePre};
 
 use super::bindings::{RECONCILE_EXPORT, TOOLS_EXPORT, ToolPre, probing::ToolWithProbePre};
+use super::foreign::ForeignError;
+use super::functions::{self, Functions, UnfitFunction, Wit};
 use super::request::Abort;
 use super::state::CallState;
 use super::types::{Digest, ToolDescriptor};
@@ -88,6 +90,25 @@ pub enum LoadError {
         /// Which import, and why.
         reason: String,
     },
+    /// It exports neither tools nor a function that can be one.
+    #[error(
+        "load plugin `{name}`: it exports neither `{TOOLS_EXPORT}` nor a plain function that can be a tool{}",
+        reasons(unfit)
+    )]
+    NoTools {
+        /// The plugin.
+        name: String,
+        /// The functions that it does export.
+        unfit: Vec<UnfitFunction>,
+    },
+    /// What the operator says of it does not fit it.
+    #[error("load plugin `{name}`: {error}")]
+    Foreign {
+        /// The plugin.
+        name: String,
+        /// What does not fit.
+        error: ForeignError,
+    },
     /// It does not export the tools interface, or in another shape.
     #[error("load plugin `{name}`: it does not export `{export}`: {reason}")]
     MissingExport {
@@ -123,6 +144,11 @@ fn list(items: &[String]) -> String {
     quoted.join(", ")
 }
 
+fn reasons(unfit: &[UnfitFunction]) -> String {
+    let reasons = unfit.iter().map(|function| format!("; `{}`: {}", function.name, function.reason));
+    reasons.collect()
+}
+
 /// A component that is ready to be called. Cheap to clone; clones are the same component.
 #[derive(Clone)]
 pub struct Plugin {
@@ -135,11 +161,43 @@ pub struct Plugin {
 /// The component's exports, looked up once.
 #[derive(Clone)]
 pub(super) struct Bindings {
-    pub(super) tools: ToolPre<CallState>,
-    pub(super) probing: Option<ToolWithProbePre<CallState>>,
+    pub(super) exports: Exports,
     runs_commands: bool,
     uses_git: bool,
     sends_requests: bool,
+}
+
+/// What of a component is called.
+#[derive(Clone)]
+pub(super) enum Exports {
+    /// The interface of deed's tools, and the one of probes, if there is one.
+    Tools(ToolPre<CallState>, Option<ToolWithProbePre<CallState>>),
+    /// Plain functions.
+    Functions(Functions),
+}
+
+impl Bindings {
+    pub(super) fn probing(&self) -> Option<&ToolWithProbePre<CallState>> {
+        match &self.exports {
+            Exports::Tools(_, probing) => probing.as_ref(),
+            Exports::Functions(_) => None,
+        }
+    }
+
+    /// Its functions, when those are its tools.
+    pub(super) fn functions(&self) -> Option<&Functions> {
+        match &self.exports {
+            Exports::Tools(..) => None,
+            Exports::Functions(functions) => Some(functions),
+        }
+    }
+
+    pub(super) fn functions_mut(&mut self) -> Option<&mut Functions> {
+        match &mut self.exports {
+            Exports::Tools(..) => None,
+            Exports::Functions(functions) => Some(functions),
+        }
+    }
 }
 
 impl Plugin {
@@ -167,6 +225,21 @@ impl Plugin {
         self.tools.iter().find(|tool| tool.name == name)
     }
 
+    /// Those of its functions that are no tools; none when its tools are no plain functions.
+    pub fn unfit_functions(&self) -> &[UnfitFunction] {
+        self.bindings.functions().map_or(&[], |functions| &functions.unfit)
+    }
+
+    /// Those of its functions that a WIT does not describe; every one when it describes another component.
+    pub fn undescribed(&self, wit: &Wit) -> Vec<String> {
+        self.bindings.functions().map_or_else(Vec::new, |functions| functions.clone().document(wit))
+    }
+
+    /// Whether its tools are plain functions, whose classes the operator gives.
+    pub fn is_foreign(&self) -> bool {
+        self.bindings.functions().is_some()
+    }
+
     /// Whether its tools can run commands: it imports what that takes.
     pub fn runs_commands(&self) -> bool {
         self.bindings.runs_commands
@@ -184,7 +257,7 @@ impl Plugin {
 
     /// Whether `tool` can tell after a crash if a call of it landed: it says so, and the component exports the probe.
     pub fn probes(&self, tool: &str) -> bool {
-        self.bindings.probing.is_some() && self.tool(tool).is_some_and(|tool| tool.traits.probes)
+        self.bindings.probing().is_some() && self.tool(tool).is_some_and(|tool| tool.traits.probes)
     }
 }
 
@@ -233,6 +306,26 @@ pub(super) fn bind(
     component: &Component,
     instance: InstancePre<CallState>,
 ) -> Result<Bindings, LoadError> {
+    let exports = if component.get_export_index(None, TOOLS_EXPORT).is_some() {
+        tools(name, component, instance)?
+    } else {
+        let functions = functions::find(component, instance);
+        if functions.list.is_empty() {
+            return Err(LoadError::NoTools { name: name.to_owned(), unfit: functions.unfit });
+        }
+        Exports::Functions(functions)
+    };
+    let ty = component.component_type();
+    let imports = |interface| ty.imports(component.engine()).any(|(import, _)| import.starts_with(interface));
+    Ok(Bindings {
+        exports,
+        runs_commands: imports(PROCESS_IMPORT),
+        uses_git: imports(GIT_IMPORT),
+        sends_requests: imports(HTTP_IMPORT),
+    })
+}
+
+fn tools(name: &str, component: &Component, instance: InstancePre<CallState>) -> Result<Exports, LoadError> {
     let missing = |export, error: &wasmtime::Error| LoadError::MissingExport {
         name: name.to_owned(),
         export,
@@ -246,15 +339,7 @@ pub(super) fn bind(
         None => None,
     };
     let tools = ToolPre::new(instance).map_err(|error| missing(TOOLS_EXPORT, &error))?;
-    let ty = component.component_type();
-    let imports = |interface| ty.imports(component.engine()).any(|(import, _)| import.starts_with(interface));
-    Ok(Bindings {
-        tools,
-        probing,
-        runs_commands: imports(PROCESS_IMPORT),
-        uses_git: imports(GIT_IMPORT),
-        sends_requests: imports(HTTP_IMPORT),
-    })
+    Ok(Exports::Tools(tools, probing))
 }
 
 /// Refuse a component whose import none of its tools may use.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::needs::Need;
 use super::sample::sample;
-use crate::engine::{Askable, Described, Engine, LoadError, ToolDescriptor, faults_together};
+use crate::engine::{Askable, Described, Engine, LoadError, ToolDescriptor, UnfitFunction, faults_together};
 use crate::host_tools::{HOST_PLUGIN, HostTool};
 
 /// What a check found.
@@ -89,7 +89,7 @@ pub fn check(engine: &Engine, name: &str, bytes: &[u8]) -> Report {
     }
     let askable = match examined.ask() {
         Ok(askable) => askable,
-        Err(error @ LoadError::MissingExport { .. }) => {
+        Err(error @ (LoadError::MissingExport { .. } | LoadError::NoTools { .. })) => {
             report.error("exports", reason(&error));
             return report;
         }
@@ -98,8 +98,19 @@ pub fn check(engine: &Engine, name: &str, bytes: &[u8]) -> Report {
             return report;
         }
     };
-    let probes = if askable.exports_probe() { "the tools, and a probe" } else { "the tools" };
-    report.say(Level::Ok, "exports", probes);
+    if askable.is_foreign() {
+        report.say(
+            Level::Ok,
+            "exports",
+            "plain functions: each is a tool, non-idempotent unless `deed plugin add --effect` gives it another class",
+        );
+    } else {
+        let probes = if askable.exports_probe() { "the tools, and a probe" } else { "the tools" };
+        report.say(Level::Ok, "exports", probes);
+    }
+    for UnfitFunction { name, reason } in askable.unfit_functions() {
+        report.say(Level::Warning, "exports", format!("`{name}` is no tool: {reason}"));
+    }
     let Some(described) = describe(&askable, &mut report) else { return report };
     for (tool, fault) in faults_together(&described) {
         report.error(if tool.is_empty() { "describe".to_owned() } else { format!("`{tool}`") }, fault);

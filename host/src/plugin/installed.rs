@@ -4,7 +4,6 @@
 //! either a component that no pin names, or nothing; the next one sweeps it up. What is not the pinned bytes is refused, and
 //! only that plugin is.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
@@ -14,6 +13,7 @@ use std::path::{Path, PathBuf};
 use deed_journal::Digest;
 
 use super::pins;
+use crate::engine::{Foreign, Stubs};
 use crate::operator::{self, OperatorError, OperatorFile, PluginEntry};
 use crate::toolbox::{PluginSource, RefusalReason, RefusedPlugin};
 
@@ -22,6 +22,9 @@ const NAME_BYTES: usize = 64;
 
 /// The ending of a component's file.
 const ENDING: &str = ".wasm";
+
+/// The ending of the file of a WIT that describes a component.
+const WIT_ENDING: &str = ".wit";
 
 /// What a file is called until it is whole.
 const UNFINISHED: &str = ".new";
@@ -110,28 +113,53 @@ impl Installed {
         let mut sources = Vec::new();
         let mut refused = Vec::new();
         for (name, pin) in self.pins()? {
-            match self.component(&name, &pin) {
-                Ok(bytes) => sources.push(PluginSource { name, bytes: Cow::Owned(bytes) }),
+            match self.source(&name, &pin) {
+                Ok(source) => sources.push(source),
                 Err(reason) => refused.push(RefusedPlugin { name, reason }),
             }
         }
         Ok((sources, refused))
     }
 
-    /// The bytes that a pin names.
+    /// What a pin names, ready to be loaded.
     ///
     /// # Errors
-    /// They are gone, or others are in their place.
+    /// It is gone, or something else is in its place.
+    pub fn source(&self, name: &str, pin: &PluginEntry) -> Result<PluginSource, RefusalReason> {
+        let bytes = self.component(name, pin)?;
+        let wit = pin.wit.map(|digest| self.pinned(name, pin, self.wit_path(digest), digest)).transpose()?;
+        let foreign = Foreign {
+            effects: pin.effects.clone(),
+            stubs: Stubs::Of(pin.stubs.clone()),
+            // What is written is text, and what is here is what was written.
+            wit: wit.map(|text| String::from_utf8_lossy(&text).into_owned()),
+        };
+        Ok(PluginSource { name: name.to_owned(), bytes: bytes.into(), foreign })
+    }
+
+    /// The component that a pin names.
+    ///
+    /// # Errors
+    /// It is gone, or another is in its place.
     pub fn component(&self, name: &str, pin: &PluginEntry) -> Result<Vec<u8>, RefusalReason> {
-        let path = self.path(pin.digest);
+        self.pinned(name, pin, self.path(pin.digest), pin.digest)
+    }
+
+    fn pinned(
+        &self,
+        name: &str,
+        pin: &PluginEntry,
+        path: PathBuf,
+        digest: Digest,
+    ) -> Result<Vec<u8>, RefusalReason> {
         let again = || match &pin.source {
             Some(source) => format!("`deed plugin add --name {name} {}` installs it again", source.display()),
             None => format!("install it again, or `deed plugin remove {name}`"),
         };
         match fs::read(&path) {
             Ok(bytes) => match Digest::of(&bytes) {
-                found if found == pin.digest => Ok(bytes),
-                found => Err(RefusalReason::Changed { path, pinned: pin.digest, found, again: again() }),
+                found if found == digest => Ok(bytes),
+                found => Err(RefusalReason::Changed { path, pinned: digest, found, again: again() }),
             },
             Err(source) => Err(RefusalReason::Gone { path, source, again: again() }),
         }
@@ -141,19 +169,33 @@ impl Installed {
     /// `reached` is told of each instant on the way.
     pub fn add(
         &self,
-        name: &str,
-        component: &[u8],
+        plugin: &PluginSource,
         source: Option<&Path>,
         reached: &dyn Fn(Instant),
     ) -> Result<Digest, InstallError> {
+        let PluginSource { name, bytes: component, foreign } = plugin;
         check_name(name)?;
         let _lock = self.lock()?;
         self.sweep(&self.pins()?)?;
         let digest = Digest::of(component);
+        let wit = foreign.wit.as_deref().map(|text| (Digest::of(text.as_bytes()), text));
+        if let Some((digest, text)) = wit {
+            write(&self.wit_path(digest), text.as_bytes(), 0o600, &|| ())?;
+        }
         // Also when one is there: it may be what a fault of the disk left.
         write(&self.path(digest), component, 0o600, &|| reached(Instant::Writing))?;
         reached(Instant::Written);
-        self.edit(reached, |text| pins::with(text, name, digest, source))?;
+        let pin = PluginEntry {
+            digest,
+            source: source.map(Path::to_owned),
+            effects: foreign.effects.clone(),
+            stubs: match &foreign.stubs {
+                Stubs::Of(imports) => imports.clone(),
+                Stubs::Every => BTreeSet::new(),
+            },
+            wit: wit.map(|(digest, _)| digest),
+        };
+        self.edit(reached, |text| pins::with(text, name, &pin))?;
         reached(Instant::Pinned);
         self.sweep(&self.pins()?)?;
         Ok(digest)
@@ -177,6 +219,10 @@ impl Installed {
         self.directory.join(format!("{digest}{ENDING}"))
     }
 
+    fn wit_path(&self, digest: Digest) -> PathBuf {
+        self.directory.join(format!("{digest}{WIT_ENDING}"))
+    }
+
     /// Two that write the pins at once would each lose the other's.
     fn lock(&self) -> Result<File, InstallError> {
         let path = self.directory.join(LOCK);
@@ -193,6 +239,7 @@ impl Installed {
     fn sweep(&self, pins: &BTreeMap<String, PluginEntry>) -> Result<(), InstallError> {
         let failed = |path: &Path, source| InstallError::Write { path: path.to_owned(), source };
         let mut keep: BTreeSet<_> = pins.values().map(|pin| format!("{}{ENDING}", pin.digest)).collect();
+        keep.extend(pins.values().filter_map(|pin| Some(format!("{}{WIT_ENDING}", pin.wit?))));
         keep.insert(LOCK.to_owned());
         let entries = fs::read_dir(&self.directory).map_err(|error| failed(&self.directory, error))?;
         for entry in entries {
@@ -273,7 +320,7 @@ mod tests {
     }
 
     fn add(installed: &Installed, name: &str, bytes: &[u8]) -> Digest {
-        installed.add(name, bytes, None, &|_| ()).unwrap()
+        installed.add(&PluginSource::new(name, bytes.to_vec()), None, &|_| ()).unwrap()
     }
 
     fn files(installed: &Installed) -> usize {

@@ -1,13 +1,12 @@
 //! `deed plugin add`: install plugins, each pinned by its digest.
 
-use std::borrow::Cow;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, ValueEnum};
-use deed::engine::Engine;
+use deed::engine::{EVERY, Engine};
 use deed::plugin::inspect::{self, Inspection};
 use deed::plugin::installed::{Installed, Instant, check_name};
 use deed::plugin::update::{Claims, Further, further};
@@ -20,6 +19,7 @@ use super::super::exit::Exit;
 use super::super::failure::Usage;
 use super::super::output::{Format, out};
 use super::super::{Global, hosting, output, terminal, trace};
+use super::foreign::ForeignArgs;
 
 #[derive(Debug, Args)]
 pub(super) struct AddArgs {
@@ -32,6 +32,8 @@ pub(super) struct AddArgs {
     /// Install an update also if it claims a riskier class or needs more than the installed version.
     #[arg(long)]
     yes: bool,
+    #[command(flatten)]
+    foreign: ForeignArgs,
     /// Send SIGKILL to this process at this instant.
     #[arg(long, hide = true, value_enum)]
     kill_at: Option<InstantArg>,
@@ -62,6 +64,8 @@ struct Added {
     /// `installed`, `updated` or `unchanged`.
     status: &'static str,
     inspection: Inspection,
+    /// It has functions that nobody gave a class.
+    unassigned: bool,
 }
 
 pub(super) fn run(global: &Global, args: &AddArgs) -> Result<Exit> {
@@ -86,6 +90,14 @@ pub(super) fn run(global: &Global, args: &AddArgs) -> Result<Exit> {
                         .map(|tool| format!("{} ({})", tool.name, tool.effect))
                         .collect();
                     out!("{} `{name}`, digest {}: {}", added.status, added.digest, tools.join(", "));
+                    for unfit in &added.inspection.unfit_functions {
+                        eprintln!("warning: `{}` is no tool: {}", unfit.name, unfit.reason);
+                    }
+                    if added.unassigned {
+                        eprintln!(
+                            "note: its tools are plain functions, non-idempotent until you say more: `--effect [TOOL=]CLASS`"
+                        );
+                    }
                 }
             }
             // One that is refused keeps none of the others out.
@@ -108,7 +120,7 @@ fn components(args: &AddArgs) -> Result<Vec<PluginSource>> {
     if !args.place.is_dir() {
         let (stem, bytes) = super::read(&args.place)?;
         let name = args.name.clone().unwrap_or(stem);
-        return Ok(vec![PluginSource { name, bytes: Cow::Owned(bytes) }]);
+        return Ok(vec![PluginSource::new(name, bytes)]);
     }
     let mut components = hosting::components_in(&args.place)?;
     let place = args.place.display();
@@ -144,23 +156,26 @@ fn add(
     args: &AddArgs,
     installed: &Installed,
     engine: &Arc<Engine>,
-    component: PluginSource,
+    mut component: PluginSource,
 ) -> Result<Added> {
-    let PluginSource { name, bytes } = component;
+    let name = component.name.clone();
     if standard_plugins().iter().any(|(standard, _)| *standard == name) {
         return Err(anyhow!("`{name}` comes with deed; give another name with `--name`"));
     }
-    works_beside_the_others(engine, &name, &bytes)?;
-    let inspection = inspect::inspect(engine, &name, &bytes)?;
-    let digest = inspection.digest;
     let pin = installed.pins()?.remove(&name);
+    args.foreign.say(engine, &mut component, (installed, pin.as_ref()))?;
+    works_beside_the_others(engine, &component)?;
+    let PluginSource { bytes, foreign, .. } = &component;
+    let inspection = inspect::inspect(engine, &name, bytes, foreign)?;
+    let digest = inspection.digest;
     let status = match &pin {
         None => "installed",
         Some(pin) if pin.digest == digest => "unchanged",
         Some(pin) => {
             let further =
-                match installed.component(&name, pin).map_err(|reason| reason.to_string()).and_then(|bytes| {
-                    inspect::inspect(engine, &name, &bytes).map_err(|error| error.to_string())
+                match installed.source(&name, pin).map_err(|reason| reason.to_string()).and_then(|old| {
+                    inspect::inspect(engine, &name, &old.bytes, &old.foreign)
+                        .map_err(|error| error.to_string())
                 }) {
                     Ok(old) => further(&Claims::from(&old), &Claims::from(&inspection)),
                     Err(reason) => vec![Further::Unreadable { reason }],
@@ -175,8 +190,12 @@ fn add(
             trace::die();
         }
     };
-    installed.add(&name, &bytes, source.as_deref(), &reached)?;
-    Ok(Added { digest, status, inspection })
+    installed.add(&component, source.as_deref(), &reached)?;
+    let effects = &component.foreign.effects;
+    let unassigned = inspection.is_foreign
+        && !effects.contains_key(EVERY)
+        && inspection.tools.iter().any(|tool| !effects.contains_key(&tool.name));
+    Ok(Added { digest, status, inspection, unassigned })
 }
 
 /// The file that a component came from.
@@ -192,13 +211,13 @@ fn source(args: &AddArgs, name: &str) -> PathBuf {
 }
 
 /// Load it as every later command will.
-fn works_beside_the_others(engine: &Arc<Engine>, name: &str, bytes: &[u8]) -> Result<()> {
+fn works_beside_the_others(engine: &Arc<Engine>, plugin: &PluginSource) -> Result<()> {
     let (mut sources, _) = hosting::plugins()?;
-    sources.retain(|source| source.name != name);
+    sources.retain(|source| source.name != plugin.name);
     // Behind all others: whose name it takes is then told of this one.
-    sources.push(PluginSource { name: name.to_owned(), bytes: Cow::Owned(bytes.to_vec()) });
+    sources.push(plugin.clone());
     let toolbox = Toolbox::load(Arc::clone(engine), &sources);
-    match toolbox.refused().iter().find(|refused| refused.name == name) {
+    match toolbox.refused().iter().find(|refused| refused.name == plugin.name) {
         Some(refused) => Err(anyhow!("{refused}")),
         None => Ok(()),
     }

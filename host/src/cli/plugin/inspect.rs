@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use deed::engine::{Foreign, Wit};
 use deed::plugin::inspect::{self, Inspection};
 use serde_json::json;
 
@@ -16,12 +17,17 @@ use super::super::{Global, output};
 pub(super) struct InspectArgs {
     /// The component, a `.wasm` file.
     file: PathBuf,
+    /// The WIT of a component of plain functions, a file or a directory: what it says of them is shown as models see it.
+    #[arg(long, value_name = "FILE|DIR")]
+    wit: Option<PathBuf>,
 }
 
 pub(super) fn run(global: &Global, args: &InspectArgs) -> Result<Exit> {
     let (name, bytes) = super::read(&args.file)?;
     let engine = super::engine(global)?;
-    let inspection = match inspect::inspect(&engine, &name, &bytes) {
+    let wit = args.wit.as_deref().map(|place| Wit::read(place)?.to_text()).transpose()?;
+    let foreign = Foreign { wit, ..Foreign::default() };
+    let inspection = match inspect::inspect(&engine, &name, &bytes, &foreign) {
         Ok(inspection) => inspection,
         Err(error) => {
             if let Some(hint) = super::hint(&error, &bytes) {
@@ -92,9 +98,26 @@ fn print(inspection: &Inspection) {
                 .map(|(before, fact)| format!("{before}{fact}"))
                 .collect();
             out!("  {} ({}) {}", tool.name, tool.effect, facts.join(";"));
+            // Of other tools `deed tools` tells as much; these exist nowhere else.
+            if inspection.is_foreign {
+                for line in tool.description.lines() {
+                    out!("      {}", printable(line));
+                }
+            }
         }
+    }
+    if inspection.is_foreign {
+        out!(
+            "\nthe tools are plain functions: `deed plugin add --effect TOOL=CLASS` gives them another class"
+        );
+    }
+    for unfit in &inspection.unfit_functions {
+        out!("no tool: `{}`: {}", printable(&unfit.name), unfit.reason);
     }
     if let Some(refused) = &inspection.refused {
         out!("\nno plugin: {}", printable(refused));
+        if inspection.imports.iter().any(|import| !import.offered) && !inspection.tools.is_empty() {
+            out!("`deed plugin add --stub-missing` installs it without them: a call that uses one fails");
+        }
     }
 }

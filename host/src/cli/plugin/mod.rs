@@ -3,6 +3,7 @@
 mod add;
 mod build;
 mod check;
+mod foreign;
 mod inspect;
 mod new;
 mod remove;

@@ -6,8 +6,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, SystemTime};
 
-use super::seeds::Seeded;
 use super::*;
+use crate::seeds::Seeded;
 
 /// Of a file: seconds and nanoseconds.
 pub(super) type Time = (i64, i64);

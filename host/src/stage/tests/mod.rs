@@ -9,7 +9,6 @@ mod publish;
 mod random_trees;
 mod repository;
 mod script;
-mod seeds;
 mod sudden_death;
 
 use std::cell::Cell;

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::symlink;
 
-use super::seeds::Seeded;
 use super::*;
+use crate::seeds::Seeded;
 
 /// Names of files of the work tree; the last one is no UTF-8.
 const NAMES: [&[u8]; 6] = [b"a", b"b", b"c", b"d", b"e f\n", b"\xff\xfe"];

@@ -25,8 +25,8 @@ use super::medium::{Medium, Step, Time};
 use super::model::Model;
 use super::publish::{everything, published};
 use super::repository::commit;
-use super::seeds::{Seeded, each, report};
 use super::*;
+use crate::seeds::{Seeded, each, report};
 use crate::stage::sync::sync_observed;
 
 /// Calls in one run of the tests.

@@ -7,8 +7,8 @@ use std::sync::Once;
 use super::model::Model;
 use super::power_loss::never_between;
 use super::script::Script;
-use super::seeds::{Seeded, each, report};
 use super::*;
+use crate::seeds::{Seeded, each, report};
 use crate::stage::changes::Conflict;
 use crate::stage::{Mounted, Stage};
 

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Reproducible randomness: `SplitMix64`, which no library update changes.
 #[derive(Debug, Clone)]
-pub(super) struct Seeded(u64);
+pub(crate) struct Seeded(u64);
 
 impl Seeded {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    fn number(&mut self) -> u64 {
+    pub(crate) fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -23,22 +23,22 @@ impl Seeded {
     }
 
     /// A number below `end`, which is not 0.
-    pub(super) fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.number() % end as u64).unwrap()
     }
 
     /// True once in `times`, on average.
-    pub(super) fn once_in(&mut self, times: usize) -> bool {
+    pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
     /// One of `all`, which is not empty.
-    pub(super) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }
 
     /// A text, which may be empty.
-    pub(super) fn content(&mut self) -> Vec<u8> {
+    pub(crate) fn content(&mut self) -> Vec<u8> {
         let length = self.below(60);
         (0..length).map(|_| *self.pick(b"deed\\n")).collect()
     }
@@ -46,7 +46,7 @@ impl Seeded {
 
 /// What of the seeds `DEED_FUZZ_SEED` and on, `DEED_FUZZ_COUNT` of them or this many, the `work` counted. The first that fails
 /// ends the `test`, and says how it is played again.
-pub(super) fn each(test: &str, count: u64, work: impl Fn(u64) -> u64 + Sync) -> Counted {
+pub(crate) fn each(test: &str, count: u64, work: impl Fn(u64) -> u64 + Sync) -> Counted {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
     let (first, asked) = (number("DEED_FUZZ_SEED").unwrap_or(1), number("DEED_FUZZ_COUNT"));
     let seeds = asked.unwrap_or(count);
@@ -84,12 +84,12 @@ pub(super) fn each(test: &str, count: u64, work: impl Fn(u64) -> u64 + Sync) -> 
 }
 
 /// What came of [`each`].
-pub(super) struct Counted {
-    pub(super) first: u64,
-    pub(super) seeds: u64,
-    pub(super) total: u64,
+pub(crate) struct Counted {
+    pub(crate) first: u64,
+    pub(crate) seeds: u64,
+    pub(crate) total: u64,
     /// Nobody asked for another number of them.
-    pub(super) is_all: bool,
+    pub(crate) is_all: bool,
 }
 
 fn said(why: &(dyn Any + Send)) -> &str {
@@ -98,6 +98,6 @@ fn said(why: &(dyn Any + Send)) -> &str {
 }
 
 /// Say what was looked at, also when the test passes: only the print macros are held back then.
-pub(super) fn report(line: Arguments<'_>) {
+pub(crate) fn report(line: Arguments<'_>) {
     std::io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
 }
