@@ -1,11 +1,11 @@
 //! The tools at hand: those of the loaded plugins, and the host's own.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use deed_journal::{Digest, EffectState, StepError};
 use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
@@ -23,14 +23,14 @@ pub struct PluginSource {
     /// The plugin's name.
     pub name: String,
     /// The component.
-    pub bytes: Cow<'static, [u8]>,
+    pub bytes: Bytes,
     /// What the operator says of it, where it does not speak for itself.
     pub foreign: Foreign,
 }
 
 impl PluginSource {
     /// A component that speaks for itself, or of which the operator says nothing.
-    pub fn new(name: impl Into<String>, bytes: impl Into<Cow<'static, [u8]>>) -> Self {
+    pub fn new(name: impl Into<String>, bytes: impl Into<Bytes>) -> Self {
         Self { name: name.into(), bytes: bytes.into(), foreign: Foreign::default() }
     }
 }
@@ -160,14 +160,13 @@ fn known_fields(schema: &Value, error: &jsonschema::ValidationError<'_>) -> Stri
 pub struct Toolbox {
     engine: Arc<Engine>,
     plugins: Vec<Plugin>,
-    /// The component of each plugin, by the same index.
-    components: Vec<Cow<'static, [u8]>>,
     refused: Vec<RefusedPlugin>,
     tools: BTreeMap<String, Tool>,
 }
 
 impl Toolbox {
-    /// Load plugins, several at a time. One that cannot be loaded is refused by name; the others work.
+    /// Open plugins, several at a time. One that cannot be is refused by name; the others work. What is known is compiled when
+    /// it is called first.
     ///
     /// # Panics
     /// If the engine panics while it loads one: a fault of deed itself.
@@ -175,28 +174,22 @@ impl Toolbox {
         let loaded: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> = sources
                 .iter()
-                .map(|source| scope.spawn(|| engine.load_as(&source.name, &source.bytes, &source.foreign)))
+                .map(|source| {
+                    scope.spawn(|| engine.open(&source.name, source.bytes.clone(), &source.foreign))
+                })
                 .collect();
             threads
                 .into_iter()
                 .map(|thread| thread.join().expect("loading a component ends with a value"))
                 .collect()
         });
-        let mut toolbox = Self {
-            engine,
-            plugins: Vec::new(),
-            components: Vec::new(),
-            refused: Vec::new(),
-            tools: BTreeMap::new(),
-        };
+        let mut toolbox = Self { engine, plugins: Vec::new(), refused: Vec::new(), tools: BTreeMap::new() };
         for tool in HostTool::ALL {
             let name = tool.name().to_owned();
             toolbox.tools.insert(name, Tool::new(tool.descriptor(), Source::Host(tool)));
         }
         for (source, plugin) in sources.iter().zip(loaded) {
-            let added = plugin
-                .map_err(RefusalReason::from)
-                .and_then(|plugin| toolbox.add(plugin, source.bytes.clone()));
+            let added = plugin.map_err(RefusalReason::from).and_then(|plugin| toolbox.add(plugin));
             if let Err(reason) = added {
                 toolbox.refused.push(RefusedPlugin { name: source.name.clone(), reason });
             }
@@ -204,7 +197,7 @@ impl Toolbox {
         toolbox
     }
 
-    fn add(&mut self, plugin: Plugin, component: Cow<'static, [u8]>) -> Result<(), RefusalReason> {
+    fn add(&mut self, plugin: Plugin) -> Result<(), RefusalReason> {
         for tool in plugin.tools() {
             if let Some(other) = self.tools.get(&tool.name) {
                 let other = self.plugin_of(other).to_owned();
@@ -216,7 +209,6 @@ impl Toolbox {
             self.tools.insert(tool.name.clone(), Tool::new(tool.clone(), source));
         }
         self.plugins.push(plugin);
-        self.components.push(component);
         Ok(())
     }
 
@@ -265,8 +257,7 @@ impl Toolbox {
 
     /// The bytes of an installed component.
     pub fn component_bytes(&self, component: Digest) -> Option<&[u8]> {
-        let index = self.plugins.iter().position(|plugin| plugin.digest() == component)?;
-        self.components.get(index).map(|bytes| &**bytes)
+        self.installed(component).map(|plugin| &**plugin.bytes())
     }
 
     /// The tools that a run may call: those of `plugins` (all when none) and the host's own.

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -229,18 +229,43 @@ fn c23_a_compiled_plugin_that_was_not_written_whole_is_compiled_again() {
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&digest(guests::GREET)))
         .collect();
-    assert!(!compiled.is_empty());
-    let whole = fs::read(&compiled[0]).unwrap();
-    for rest in [0, whole.len() / 2, whole.len() - 1] {
-        // Several, where builds with other settings were there before.
-        for path in &compiled {
-            fs::write(path, &whole[..rest]).unwrap();
+    // The code, and what the plugin said of itself. Of the former several, where builds with other settings were there before.
+    for ending in ["compiled", "facts"] {
+        let files: Vec<_> =
+            compiled.iter().filter(|path| path.extension().is_some_and(|found| found == ending)).collect();
+        let whole: Vec<_> = files.iter().map(|path| fs::metadata(path).unwrap().len()).collect();
+        assert!(!files.is_empty(), "{compiled:?}");
+        for part in [0, 1, 2] {
+            for (path, whole) in files.iter().zip(&whole) {
+                File::options().write(true).open(path).unwrap().set_len(whole * part / 2 - part / 2).unwrap();
+            }
+            let called = in_cache(sandbox.call("greet", &json!({ "name": "you" })));
+            assert_eq!(called.stderr, "", "{called}");
+            let is_whole = |(path, whole): (&&PathBuf, &u64)| fs::metadata(path).unwrap().len() == *whole;
+            assert!(files.iter().zip(&whole).any(is_whole), "it is made again");
         }
-        let listed = in_cache(sandbox.deed(["tools"]));
-        assert_eq!(listed.stderr, "", "{listed}");
-        let is_whole = |path: &PathBuf| fs::metadata(path).unwrap().len() == whole.len() as u64;
-        assert!(compiled.iter().any(is_whole), "it is compiled again");
     }
+}
+
+#[test]
+fn what_is_known_is_listed_before_what_must_be_compiled_for_it() {
+    let sandbox = Sandbox::bare();
+    // Bytes that nobody has seen before.
+    let mut unseen = guests::GREET.to_vec();
+    let name = format!("{:?}", sandbox.root());
+    unseen.push(0);
+    unseen.push(u8::try_from(name.len() + 1).unwrap());
+    unseen.push(u8::try_from(name.len()).unwrap());
+    unseen.extend_from_slice(name.as_bytes());
+    sandbox.install("greet", &unseen);
+    let list = || sandbox.deed(["tools", "--format", "text"]).run().expect_code(0).stdout;
+    let heads = |listed: &str| listed.lines().filter(|line| line.trim_start().starts_with("tool ")).count();
+    let first = list();
+    assert_eq!(heads(&first), 2, "{first}");
+    let at = |name: &str| first.find(&format!("{name} ")).unwrap_or_else(|| panic!("{name}: {first}"));
+    assert!(at("write_file") < at("greet"), "{first}");
+    let again = list();
+    assert_eq!(heads(&again), 1, "{again}");
 }
 
 #[test]

@@ -26,7 +26,7 @@ use signal_hook::flag;
 
 use super::failure::Usage;
 use super::power_cut::PowerCut;
-use super::terminal::{self, LoggedModel, TerminalOwner, TerminalWatcher};
+use super::terminal::{self, CompileLines, LoggedModel, TerminalOwner, TerminalWatcher};
 use super::trace::{KillSelf, TracedPoints, TracedWatcher};
 use super::{Global, credentials, journal_path, power_cut};
 
@@ -110,19 +110,36 @@ pub(super) fn engine(workspaces: Vec<PathBuf>) -> Result<Engine> {
             ..CommandEnvironment::default()
         },
         credentials: credentials::read(config_dir().as_deref())?,
+        on_compile: Some(Arc::new(CompileLines::default())),
     };
     Ok(Engine::new(config)?)
 }
 
-/// Load every plugin: the standard ones, the installed ones, and those of `--tools`. No compiled code is taken from
+/// Open every plugin: the standard ones, the installed ones, and those of `--tools`. No compiled code is taken from
 /// `workspaces`.
 pub(super) fn toolbox(global: &Global, workspaces: Vec<PathBuf>) -> Result<Toolbox> {
     let engine = Arc::new(engine(workspaces)?);
+    let (sources, refused) = all_plugins(global)?;
+    Ok(open(global, &engine, &sources, refused))
+}
+
+/// The standard plugins, the installed ones and those of `--tools`, and which are not what was installed.
+pub(super) fn all_plugins(global: &Global) -> Result<(Vec<PluginSource>, Vec<RefusedPlugin>)> {
     let (mut sources, refused) = plugins()?;
     if let Some(directory) = &global.tools {
         sources.extend(components_in(directory)?);
     }
-    let mut toolbox = Toolbox::load(Arc::clone(&engine), &sources);
+    Ok((sources, refused))
+}
+
+/// Open plugins, and say which are refused.
+pub(super) fn open(
+    global: &Global,
+    engine: &Arc<Engine>,
+    sources: &[PluginSource],
+    refused: Vec<RefusedPlugin>,
+) -> Toolbox {
+    let mut toolbox = Toolbox::load(Arc::clone(engine), sources);
     for refused in refused {
         toolbox.refuse(refused);
     }
@@ -132,7 +149,7 @@ pub(super) fn toolbox(global: &Global, workspaces: Vec<PathBuf>) -> Result<Toolb
     for refused in toolbox.refused() {
         eprintln!("warning: {refused}");
     }
-    Ok(toolbox)
+    toolbox
 }
 
 /// The standard plugins and the installed ones, and which of those are not what was installed.

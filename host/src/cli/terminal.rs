@@ -1,16 +1,17 @@
 //! The person at the terminal: a progress line, and questions asked in place.
 
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use deed::engine::LogLevel;
+use deed::engine::{CompileObserver, LogLevel};
 use deed::model::{Model, ModelAnswer, ModelError, ModelRequest};
 use deed::watch::{Owner, Reply, Watcher};
 use deed_journal::{Asked, StepKind};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, MultiProgress, ProgressBar, ProgressStyle};
 
 use super::output::printable;
 
@@ -42,6 +43,49 @@ pub(super) fn repair_progress() -> impl Fn(f64) + 'static {
     }
 }
 
+/// Every line that moves, so that none is drawn over another.
+static LINES: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
+
+/// A line with a spinner, on a terminal.
+fn spinner(template: &str) -> Option<ProgressBar> {
+    std::io::stderr().is_terminal().then(|| {
+        let style = ProgressStyle::with_template(template).expect("the template is well formed");
+        let line = LINES.add(ProgressBar::new_spinner().with_style(style));
+        line.enable_steady_tick(Duration::from_millis(120));
+        line
+    })
+}
+
+/// Components of at least so many bytes take seconds to compile: it is told where no terminal shows it. Those of interpreted
+/// languages hold their interpreter; no standard plugin is a tenth of it.
+const LONG_BYTES: usize = 4 << 20;
+
+/// Shows what is compiled: a line each on a terminal, and of those that take long a line elsewhere.
+#[derive(Debug, Default)]
+pub(super) struct CompileLines(Mutex<BTreeMap<String, ProgressBar>>);
+
+impl CompileObserver for CompileLines {
+    fn began(&self, name: &str, bytes: usize) {
+        let size = HumanBytes(bytes as u64);
+        let text = format!("compiling `{name}` ({size}), which is kept");
+        match spinner("{spinner} {msg} ({elapsed})") {
+            Some(line) => {
+                line.set_message(text);
+                self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), line);
+            }
+            None if bytes >= LONG_BYTES => eprintln!("{text}"),
+            None => {}
+        }
+    }
+
+    fn ended(&self, name: &str) {
+        let line = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        if let Some(line) = line {
+            line.finish_and_clear();
+        }
+    }
+}
+
 /// Shows turn, step and tool: as one line on a terminal, as lines elsewhere when asked to say more.
 pub(super) struct TerminalWatcher {
     line: Option<ProgressBar>,
@@ -50,14 +94,7 @@ pub(super) struct TerminalWatcher {
 
 impl TerminalWatcher {
     pub(super) fn new(verbose: u8) -> Self {
-        let line = std::io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})")
-                .expect("the template is well formed");
-            let line = ProgressBar::new_spinner().with_style(style);
-            line.enable_steady_tick(Duration::from_millis(120));
-            line
-        });
-        Self { line, verbose }
+        Self { line: spinner("{spinner} {msg} ({elapsed})"), verbose }
     }
 
     fn say(&self, text: &str) {
@@ -70,7 +107,7 @@ impl TerminalWatcher {
     /// Run `work` with the progress line out of the way.
     fn aside<T>(&self, work: impl FnOnce() -> T) -> T {
         match &self.line {
-            Some(line) => line.suspend(work),
+            Some(_) => LINES.suspend(work),
             None => work(),
         }
     }

@@ -1,8 +1,9 @@
-//! Compiled components on disk, so that a warm start compiles and describes nothing.
+//! What is known of components on disk, so that a warm start compiles and describes nothing.
 //!
-//! A file is named after the component's digest and the engine that compiled it, and holds the descriptors and the
-//! compiled code behind a checksum. It is machine code that will be executed: so the directory must be its owner's alone and
-//! out of the tools' reach, and a file that is not whole is compiled again.
+//! Of each there are two files, both behind a checksum: the compiled code, named after the component's digest and the engine
+//! that compiled it, and what the component said of itself, which every engine reads. It is machine code that will be
+//! executed: so the directory must be its owner's alone and out of the tools' reach, and a file that is not whole is made
+//! again.
 
 use std::fs::{self, DirBuilder};
 use std::hash::{Hash, Hasher};
@@ -15,17 +16,20 @@ use cap_std::fs::{Dir, MetadataExt, PermissionsExt};
 use cap_tempfile::TempFile;
 use wasmtime::component::Component;
 
-use super::types::{Digest, ToolDescriptor};
+use super::facts::Facts;
+use super::types::Digest;
 
 /// First bytes of every file; the number changes with the format.
-const MAGIC: &[u8; 16] = b"deed component 1";
+const MAGIC: &[u8; 16] = b"deed component 2";
 
-/// Files kept; the oldest go first. A component is some 2 MB compiled, so this is about 130 MB, and more versions than
-/// an author makes in a day.
-const FILES: usize = 64;
+/// A kind of file: its ending, and how many are kept; the oldest go first.
+type Kind = (&'static str, usize);
 
-/// The ending of the files' names.
-const ENDING: &str = ".compiled";
+/// A component is some 2 MB compiled, so this is about 130 MB, and more versions than an author makes in a day.
+const CODE: Kind = (".compiled", 64);
+
+/// What a component says of itself is some KiB.
+const FACTS: Kind = (".facts", 512);
 
 /// The directory is not one that code may be loaded from.
 #[derive(Debug, thiserror::Error)]
@@ -72,53 +76,57 @@ impl Cache {
         Ok(Self { directory, engine })
     }
 
-    fn name(&self, digest: Digest) -> String {
-        format!("{digest}-{}{ENDING}", self.engine)
+    fn code_name(&self, digest: Digest) -> String {
+        format!("{digest}-{}{}", self.engine, CODE.0)
+    }
+
+    /// What is known of the component with this digest, if it is here and whole.
+    pub(super) fn facts(&self, key: Digest) -> Option<Facts> {
+        let file = self.directory.read(format!("{key}{}", FACTS.0)).ok()?;
+        serde_json::from_slice(unpack(&file)?).ok()
+    }
+
+    /// Keep what is known of a component.
+    pub(super) fn store_facts(&self, key: Digest, facts: &Facts) -> io::Result<()> {
+        self.store_file(&format!("{key}{}", FACTS.0), &serde_json::to_vec(facts)?, FACTS)
     }
 
     /// The component with this digest, if it is here and whole.
-    pub(super) fn load(
-        &self,
-        engine: &wasmtime::Engine,
-        digest: Digest,
-    ) -> Option<(Component, Vec<ToolDescriptor>)> {
-        let file = self.directory.read(self.name(digest)).ok()?;
-        let (tools, code) = unpack(&file)?;
-        let tools = serde_json::from_slice(tools).ok()?;
+    pub(super) fn load(&self, engine: &wasmtime::Engine, digest: Digest) -> Option<Component> {
+        let file = self.directory.read(self.code_name(digest)).ok()?;
+        let code = unpack(&file)?;
         // SAFETY: `deserialize` must be given what `Component::serialize` made, unaltered. `code` was written by `store`
         // below under a name that holds this engine's compatibility hash; its checksum has just been verified against
         // torn and lost writes; and only this user, who could as well alter this program, can write to the directory, which
         // lies outside the workspaces.
-        let component = unsafe { Component::deserialize(engine, code) }.ok()?;
-        Some((component, tools))
+        unsafe { Component::deserialize(engine, code) }.ok()
     }
 
-    /// Keep a component and its descriptors. Others see the whole file or none.
-    pub(super) fn store(
-        &self,
-        digest: Digest,
-        component: &Component,
-        tools: &[ToolDescriptor],
-    ) -> io::Result<()> {
+    /// Keep a component.
+    pub(super) fn store(&self, digest: Digest, component: &Component) -> io::Result<()> {
         let code = component.serialize().map_err(io::Error::other)?;
-        let tools = serde_json::to_vec(tools)?;
-        let mut file = TempFile::new(&self.directory)?;
-        file.write_all(&pack(&tools, &code))?;
-        file.replace(self.name(digest))?;
-        self.prune()
+        self.store_file(&self.code_name(digest), &code, CODE)
     }
 
-    fn prune(&self) -> io::Result<()> {
+    /// Others see the whole file or none.
+    fn store_file(&self, name: &str, body: &[u8], kind: Kind) -> io::Result<()> {
+        let mut file = TempFile::new(&self.directory)?;
+        file.write_all(&pack(body))?;
+        file.replace(name)?;
+        self.prune(kind)
+    }
+
+    fn prune(&self, (ending, kept): Kind) -> io::Result<()> {
         let mut files = Vec::new();
         for entry in self.directory.entries()? {
             let entry = entry?;
-            if entry.file_name().to_string_lossy().ends_with(ENDING) {
+            if entry.file_name().to_string_lossy().ends_with(ending) {
                 let modified = entry.metadata()?.modified()?.into_std();
                 files.push((modified, entry.file_name()));
             }
         }
         files.sort_unstable_by_key(|(modified, _): &(SystemTime, _)| *modified);
-        for (_, name) in files.iter().rev().skip(FILES) {
+        for (_, name) in files.iter().rev().skip(kept) {
             self.directory.remove_file(name)?;
         }
         Ok(())
@@ -137,23 +145,14 @@ fn refuse_inside(path: &Path, workspaces: &[PathBuf]) -> Result<(), CacheError> 
     }
 }
 
-/// Magic, checksum of the rest, length of the descriptors, descriptors, code.
-fn pack(tools: &[u8], code: &[u8]) -> Vec<u8> {
-    let mut body = Vec::with_capacity(8 + tools.len() + code.len());
-    body.extend_from_slice(&(tools.len() as u64).to_le_bytes());
-    body.extend_from_slice(tools);
-    body.extend_from_slice(code);
-    let checksum = Digest::of(&body);
-    [MAGIC, checksum.as_bytes().as_slice(), &body].concat()
+/// Magic, checksum of the body, body.
+fn pack(body: &[u8]) -> Vec<u8> {
+    [MAGIC, Digest::of(body).as_bytes().as_slice(), body].concat()
 }
 
-fn unpack(file: &[u8]) -> Option<(&[u8], &[u8])> {
+fn unpack(file: &[u8]) -> Option<&[u8]> {
     let (checksum, body) = file.strip_prefix(MAGIC)?.split_first_chunk::<32>()?;
-    if Digest::of(body).as_bytes() != checksum {
-        return None;
-    }
-    let (length, rest) = body.split_first_chunk::<8>()?;
-    rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
+    (Digest::of(body).as_bytes() == checksum).then_some(body)
 }
 
 /// A hasher that gives the same in every build of this program, which the standard library's does not promise.

@@ -9,9 +9,10 @@ use super::Engine;
 use super::bindings::deed::tool::types as wit;
 use super::descriptor::Described;
 use super::end::{Raw, accept, accept_verdict, failure, returned, sync};
+use super::exports::Exports;
 use super::functions::Functions;
 use super::limits::{DESCRIBE_TIMEOUT, HOSTCALL_BYTES, Limits};
-use super::plugin::{Bindings, Exports, Plugin};
+use super::plugin::{LoadError, Plugin};
 use super::request::{
     Abort, AbortReason, CallContext, CallEnd, CallObserver, CallRequest, CancelToken, Grants, NoObserver,
 };
@@ -37,7 +38,8 @@ impl Engine {
     /// when it fails or traps, or when it names a riskier class than it declares: then the declared class stands.
     pub fn refine(&self, plugin: &Plugin, tool: &str, args: &str) -> Option<EffectPlan> {
         let declared = plugin.tool(tool).filter(|tool| tool.traits.refines)?.effect;
-        let plan: EffectPlan = self.ask_refine(&plugin.bindings, tool, args, Draw(0)).ok()?.ok()?.into();
+        let plan: EffectPlan =
+            self.ask_refine(self.exports(plugin).ok()?, tool, args, Draw(0)).ok()?.ok()?.into();
         (plan.effect <= declared).then_some(plan)
     }
 
@@ -49,7 +51,11 @@ impl Engine {
         if let Err(failure) = known(plugin, request.tool) {
             return CallEnd::Failed(failure);
         }
-        let run = match &plugin.bindings.exports {
+        let exports = match self.exports(plugin) {
+            Ok(exports) => exports,
+            Err(error) => return CallEnd::Aborted(not_ready(error)),
+        };
+        let run = match exports {
             Exports::Tools(tools, _) => self.run(request, async |store| {
                 let instance = tools.instantiate_async(&mut *store).await?;
                 let tools = instance.deed_tool_tools();
@@ -108,7 +114,8 @@ impl Engine {
     /// The error says why there is no verdict: the tool has no probe, failed, or did not come to its end.
     pub fn probe(&self, plugin: &Plugin, request: &CallRequest<'_>) -> Result<Verdict, CallEnd> {
         known(plugin, request.tool).map_err(CallEnd::Failed)?;
-        let probing = plugin.bindings.probing().filter(|_| plugin.probes(request.tool));
+        let exports = self.exports(plugin).map_err(|error| CallEnd::Aborted(not_ready(error)))?;
+        let probing = exports.probing().filter(|_| plugin.probes(request.tool));
         let Some(probing) = probing else {
             return Err(CallEnd::Failed(ToolFailure {
                 kind: FailureKind::Unavailable,
@@ -134,12 +141,12 @@ impl Engine {
     /// What the tool makes of the class of a call.
     pub(super) fn ask_refine(
         &self,
-        bindings: &Bindings,
+        exports: &Exports,
         tool: &str,
         args: &str,
         draw: Draw,
     ) -> Result<Result<wit::EffectPlan, wit::Error>, Abort> {
-        let Exports::Tools(tools, _) = &bindings.exports else {
+        let Exports::Tools(tools, _) = exports else {
             let message = format!("`{tool}` is a plain function, whose class the operator gives");
             let (kind, effect) = (wit::ErrorKind::NotFound, wit::EffectState::NotApplied);
             return Ok(Err(wit::Error { kind, message, effect }));
@@ -151,8 +158,8 @@ impl Engine {
     }
 
     /// What the component says of its tools, or what its functions come to.
-    pub(super) fn describe(&self, bindings: &Bindings, draw: Draw) -> Result<Vec<Described>, Abort> {
-        match &bindings.exports {
+    pub(super) fn describe(&self, exports: &Exports, draw: Draw) -> Result<Vec<Described>, Abort> {
+        match exports {
             Exports::Functions(functions) => Ok(functions.described()),
             Exports::Tools(tools, _) => {
                 let described = self.without_capabilities("describe", draw, async |store| {
@@ -237,6 +244,16 @@ impl Engine {
             }
         });
         Ok((traces, raw))
+    }
+}
+
+/// The component could not be compiled, so nothing ran.
+fn not_ready(error: &LoadError) -> Abort {
+    Abort {
+        reason: AbortReason::Host,
+        message: error.to_string(),
+        may_have_effect: false,
+        refusals: Vec::new(),
     }
 }
 

@@ -2,15 +2,19 @@
 
 use std::fmt;
 
+use bytes::Bytes;
 use wasmtime::component::Component;
 
 use super::Engine;
 use super::call::Draw;
 use super::descriptor::Described;
+use super::exports::Exports;
+use super::facts;
 use super::foreign::Foreign;
 use super::functions::UnfitFunction;
 use super::interface::{self, Interface};
-use super::plugin::{self, Bindings, LoadError, Plugin};
+use super::offered;
+use super::plugin::{LoadError, Plugin};
 use super::request::Abort;
 use super::types::{Digest, EffectPlan};
 
@@ -18,6 +22,7 @@ use super::types::{Digest, EffectPlan};
 pub struct Examined<'e> {
     engine: &'e Engine,
     name: String,
+    bytes: Bytes,
     digest: Digest,
     component: Component,
 }
@@ -25,7 +30,7 @@ pub struct Examined<'e> {
 /// Its tools, which can be asked what they are.
 pub struct Askable<'e> {
     engine: &'e Engine,
-    bindings: Bindings,
+    exports: Exports,
 }
 
 impl Engine {
@@ -34,13 +39,10 @@ impl Engine {
     /// # Errors
     /// [`LoadError::NotAComponent`].
     pub fn examine(&self, name: &str, bytes: &[u8]) -> Result<Examined<'_>, LoadError> {
-        let digest = Digest::of(bytes);
-        let cached = self.cache.as_ref().and_then(|cache| cache.load(&self.wasm, digest));
-        let component = match cached {
-            Some((component, _)) => component,
-            None => self.compile(name, bytes)?,
-        };
-        Ok(Examined { engine: self, name: name.to_owned(), digest, component })
+        let bytes = Bytes::copy_from_slice(bytes);
+        let digest = Digest::of(&bytes);
+        let component = self.code(name, &bytes, digest)?;
+        Ok(Examined { engine: self, name: name.to_owned(), bytes, digest, component })
     }
 }
 
@@ -62,7 +64,7 @@ impl<'e> Examined<'e> {
 
     /// Those of its imports that the host does not offer.
     pub fn missing_imports(&self) -> Vec<String> {
-        plugin::missing_imports(&self.engine.wasm, &self.component)
+        offered::missing(&facts::imports(&self.component))
     }
 
     /// Make a plugin of it, as [`Engine::load_as`] does.
@@ -70,7 +72,7 @@ impl<'e> Examined<'e> {
     /// # Errors
     /// Why it is none.
     pub fn load(&self, foreign: &Foreign) -> Result<Plugin, LoadError> {
-        self.engine.make(&self.name, self.digest, &self.component, foreign)
+        self.engine.plugin(&self.name, self.bytes.clone(), self.digest, &self.component, foreign)
     }
 
     /// Its tools, to be asked.
@@ -78,8 +80,8 @@ impl<'e> Examined<'e> {
     /// # Errors
     /// An import that the host does not offer or that has another shape, or no tools among its exports.
     pub fn ask(&self) -> Result<Askable<'e>, LoadError> {
-        let bindings = self.engine.bind(&self.name, &self.component, &Foreign::default())?;
-        Ok(Askable { engine: self.engine, bindings })
+        let exports = self.engine.bind(&self.name, &self.component, &Foreign::default())?;
+        Ok(Askable { engine: self.engine, exports })
     }
 }
 
@@ -90,7 +92,7 @@ impl Askable<'_> {
     /// # Errors
     /// How `describe` ended.
     pub fn describe(&self, draw: u8) -> Result<Vec<Described>, Abort> {
-        self.engine.describe(&self.bindings, Draw(draw))
+        self.engine.describe(&self.exports, Draw(draw))
     }
 
     /// What it makes of the class of a call: a plan, or in its words why there is none.
@@ -98,23 +100,23 @@ impl Askable<'_> {
     /// # Errors
     /// How `refine` ended.
     pub fn refine(&self, tool: &str, args: &str, draw: u8) -> Result<Result<EffectPlan, String>, Abort> {
-        let answer = self.engine.ask_refine(&self.bindings, tool, args, Draw(draw))?;
+        let answer = self.engine.ask_refine(&self.exports, tool, args, Draw(draw))?;
         Ok(answer.map(EffectPlan::from).map_err(|error| error.message))
     }
 
     /// Its plain functions that are no tools; none where its tools are something else.
     pub fn unfit_functions(&self) -> &[UnfitFunction] {
-        self.bindings.functions().map_or(&[], |functions| &functions.unfit)
+        self.exports.functions().map_or(&[], |functions| &functions.unfit)
     }
 
     /// Whether its tools are plain functions.
     pub fn is_foreign(&self) -> bool {
-        self.bindings.functions().is_some()
+        self.exports.functions().is_some()
     }
 
     /// Whether it can be asked if a call landed.
     pub fn exports_probe(&self) -> bool {
-        self.bindings.probing().is_some()
+        self.exports.probing().is_some()
     }
 }
 

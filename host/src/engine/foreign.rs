@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::functions::{Wit, WitError};
-use super::plugin::Bindings;
+use super::functions::WitError;
 use super::types::{EffectClass, ToolDescriptor};
 
 /// Stands for every function that is not named.
@@ -71,14 +70,6 @@ pub enum ForeignError {
 }
 
 impl Foreign {
-    /// Write into the functions what the WIT says of them.
-    pub(super) fn document(&self, bindings: &mut Bindings) -> Result<(), ForeignError> {
-        if let (Some(text), Some(functions)) = (&self.wit, bindings.functions_mut()) {
-            functions.document(&Wit::parse("the component's WIT", text)?);
-        }
-        Ok(())
-    }
-
     /// Give the tools their classes. Tools that are no functions have their own.
     pub(super) fn assign(
         &self,

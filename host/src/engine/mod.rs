@@ -7,10 +7,14 @@ mod call;
 mod descriptor;
 mod end;
 mod examine;
+mod exports;
+mod facts;
 mod foreign;
 mod functions;
 mod interface;
 pub mod limits;
+mod load;
+mod offered;
 mod plugin;
 pub(crate) mod request;
 mod state;
@@ -24,11 +28,10 @@ use std::time::SystemTime;
 
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
-use wasmtime::component::{Component, Linker};
+use wasmtime::component::Linker;
 use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use self::cache::Cache;
-use self::call::Draw;
 use self::limits::{
     ASYNC_STACK_BYTES, CORE_PARTS, EPOCH_TICK, PARALLEL_CALLS, TABLE_ELEMENTS, WASM_STACK_BYTES,
 };
@@ -66,6 +69,17 @@ pub struct EngineConfig {
     pub git: GitEnvironment,
     /// What the host adds to requests that name it.
     pub credentials: Vec<Credential>,
+    /// Who is told of what is compiled; nobody when none.
+    pub on_compile: Option<Arc<dyn CompileObserver>>,
+}
+
+/// Told of what is compiled, which may take a minute. By several threads at once, when several components are.
+pub trait CompileObserver: std::fmt::Debug + Send + Sync {
+    /// This plugin, of so many bytes, begins to be.
+    fn began(&self, name: &str, bytes: usize);
+
+    /// It is, or could not be.
+    fn ended(&self, name: &str);
 }
 
 /// No engine could be made.
@@ -87,6 +101,7 @@ pub struct Engine {
     linker: Linker<CallState>,
     cache: Option<Cache>,
     cache_warning: Mutex<Option<String>>,
+    on_compile: Option<Arc<dyn CompileObserver>>,
     surroundings: Surroundings,
     /// Compared with the times of files, and so read from the same clock.
     started: SystemTime,
@@ -124,6 +139,7 @@ impl Engine {
             linker,
             cache,
             cache_warning: Mutex::new(cache_warning),
+            on_compile: config.on_compile,
             surroundings: Surroundings {
                 commands: Arc::new(config.commands),
                 git: Arc::new(config.git),
@@ -148,101 +164,6 @@ impl Engine {
     /// Why compiled components are not kept as configured, if so. They are compiled again at the next start then.
     pub fn cache_warning(&self) -> Option<String> {
         self.cache_warning.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Compile a component, or take it from the cache, and learn which tools it holds. Text form (`.wat`) is not taken.
-    pub fn load(&self, name: &str, bytes: &[u8]) -> Result<Plugin, LoadError> {
-        self.load_as(name, bytes, &Foreign::default())
-    }
-
-    /// The same, with what the operator says of a component that does not speak for itself.
-    pub fn load_as(&self, name: &str, bytes: &[u8], foreign: &Foreign) -> Result<Plugin, LoadError> {
-        let digest = Digest::of(bytes);
-        let cached = self.cache.as_ref().and_then(|cache| cache.load(&self.wasm, digest));
-        match cached {
-            Some((component, tools)) => {
-                let bindings = self.bind(name, &component, foreign)?;
-                Self::plugin(name, digest, bindings, foreign, tools)
-            }
-            None => self.make(name, digest, &self.compile(name, bytes)?, foreign),
-        }
-    }
-
-    /// Make a plugin of a component, and keep it compiled.
-    fn make(
-        &self,
-        name: &str,
-        digest: Digest,
-        component: &Component,
-        foreign: &Foreign,
-    ) -> Result<Plugin, LoadError> {
-        let bindings = self.bind(name, component, foreign)?;
-        let described = self
-            .describe(&bindings, Draw(0))
-            .map_err(|abort| LoadError::Describe { name: name.to_owned(), abort })?;
-        let tools = descriptor::check_all(name, &described)?;
-        plugin::check_use(name, &self.wasm, component, &tools)?;
-        if let Some(cache) = &self.cache
-            && let Err(error) = cache.store(digest, component, &tools)
-        {
-            let warning = format!("the compiled plugin `{name}` could not be kept: {error}");
-            *self.cache_warning.lock().unwrap_or_else(PoisonError::into_inner) = Some(warning);
-        }
-        Self::plugin(name, digest, bindings, foreign, tools)
-    }
-
-    /// A plugin with its tools. Those that are functions are told anew: by the WIT that is at hand, which the cache knows
-    /// nothing of.
-    fn plugin(
-        name: &str,
-        digest: Digest,
-        bindings: plugin::Bindings,
-        foreign: &Foreign,
-        tools: Vec<ToolDescriptor>,
-    ) -> Result<Plugin, LoadError> {
-        let mut tools = match bindings.functions() {
-            Some(functions) => descriptor::check_all(name, &functions.described())?,
-            None => tools,
-        };
-        foreign
-            .assign(bindings.functions().is_some(), &mut tools)
-            .map_err(|error| LoadError::Foreign { name: name.to_owned(), error })?;
-        Ok(Plugin::new(name, digest, tools, bindings))
-    }
-
-    fn compile(&self, name: &str, bytes: &[u8]) -> Result<Component, LoadError> {
-        Component::from_binary(&self.wasm, bytes)
-            .map_err(|error| LoadError::NotAComponent { name: name.to_owned(), reason: format!("{error:#}") })
-    }
-
-    fn bind(
-        &self,
-        name: &str,
-        component: &Component,
-        foreign: &Foreign,
-    ) -> Result<plugin::Bindings, LoadError> {
-        let missing = plugin::missing_imports(&self.wasm, component);
-        let (stubs, missing): (Vec<_>, Vec<_>) =
-            missing.into_iter().partition(|import| foreign.stubs.cover(import));
-        if !missing.is_empty() {
-            return Err(LoadError::MissingImports { name: name.to_owned(), missing });
-        }
-        let unusable = |error: wasmtime::Error| LoadError::UnusableImport {
-            name: name.to_owned(),
-            reason: format!("{error:#}"),
-        };
-        let instance = if stubs.is_empty() {
-            self.linker.instantiate_pre(component)
-        } else {
-            let mut linker = self.linker.clone();
-            stub::define(&mut linker, component, &stubs).map_err(unusable)?;
-            linker.instantiate_pre(component)
-        };
-        let mut bindings = plugin::bind(name, component, instance.map_err(unusable)?)?;
-        foreign
-            .document(&mut bindings)
-            .map_err(|error| LoadError::Foreign { name: name.to_owned(), error })?;
-        Ok(bindings)
     }
 }
 

@@ -12,8 +12,9 @@ impl Runner<'_> {
     /// that a policy which became stricter asks for. `verdict` is by what that is known, if a probe said it.
     pub(super) fn admit(&mut self, index: usize, verdict: Option<&Probed>) -> Result<Option<Flow>, RunError> {
         let step = self.batch[index].clone();
-        if step.planned.component.is_some_and(|digest| self.host.toolbox.installed(digest).is_none()) {
-            // To load one that is not installed may mean to compile it, and what has ended is not to be in doubt meanwhile.
+        let is_ready = |digest| self.host.toolbox.installed(digest).is_some_and(Plugin::is_ready);
+        if step.planned.component.is_some_and(|digest| !is_ready(digest)) {
+            // To load one may mean to compile it, and what has ended is not to be in doubt meanwhile.
             self.commit_durably()?;
         }
         if step.attempts.is_empty() && self.component_of(index).is_none() {

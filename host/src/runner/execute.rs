@@ -199,7 +199,8 @@ impl Host {
     /// The component `digest`: the installed one, or one that was kept for the steps that are bound to it.
     pub(super) fn component(&self, digest: Digest, tool: &str) -> Option<Plugin> {
         if let Some(plugin) = self.toolbox.installed(digest) {
-            return Some(plugin.clone());
+            // One that this engine does not take any more is as good as gone.
+            return self.toolbox.engine().prepare(plugin).is_ok().then(|| plugin.clone());
         }
         self.beside.as_ref()?.load(digest, self.toolbox.engine(), tool)
     }

@@ -3,8 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
-use deed::engine::{EffectClass, Engine, EngineConfig, LoadError};
+use deed::engine::{CompileObserver, EffectClass, Engine, EngineConfig, Foreign, LoadError};
 
 use crate::support::{component, engine, plugin};
 
@@ -55,7 +56,7 @@ fn a_later_version_of_an_interface_is_missing_and_another_shape_is_unusable() {
 #[test]
 fn a_component_without_tools_says_which_export_is_missing() {
     let error = engine().load("empty", &importing(&[])).unwrap_err();
-    assert!(matches!(error, LoadError::MissingExport { .. }), "{error}");
+    assert!(matches!(error, LoadError::NoTools { .. }), "{error}");
     assert!(error.to_string().contains("deed:tool/tools"), "{error}");
 }
 
@@ -63,8 +64,11 @@ fn engine_with_cache(directory: &Path) -> Engine {
     Engine::new(EngineConfig { cache_dir: Some(directory.to_owned()), ..EngineConfig::default() }).unwrap()
 }
 
+/// The compiled code of a component, and what it said of itself.
 fn files(directory: &Path) -> Vec<PathBuf> {
-    directory.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect()
+    let mut files: Vec<_> = directory.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
 }
 
 #[test]
@@ -73,13 +77,56 @@ fn a_compiled_component_is_kept_for_its_owner_alone_and_used_again() {
     let directory = place.path().join("new").join("compiled");
     let first = engine_with_cache(&directory).load("shell", component("shell")).unwrap();
     assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
-    let kept = files(&directory);
-    assert_eq!(kept.len(), 1);
-    let written = fs::metadata(&kept[0]).unwrap().modified().unwrap();
+    let written = || -> Vec<_> {
+        files(&directory).iter().map(|file| fs::metadata(file).unwrap().modified().unwrap()).collect()
+    };
+    let before = written();
+    assert_eq!(before.len(), 2);
 
     let second = engine_with_cache(&directory).load("shell", component("shell")).unwrap();
     assert_eq!(first.tools(), second.tools());
-    assert_eq!(fs::metadata(&kept[0]).unwrap().modified().unwrap(), written, "it was compiled again");
+    assert_eq!(written(), before, "it was compiled again");
+}
+
+/// Counts what is compiled.
+#[derive(Debug, Default)]
+struct Compiled(Mutex<Vec<String>>);
+
+impl CompileObserver for Compiled {
+    fn began(&self, name: &str, bytes: usize) {
+        assert!(bytes > 1000, "{bytes}");
+        self.0.lock().unwrap().push(name.to_owned());
+    }
+
+    fn ended(&self, name: &str) {
+        assert_eq!(self.0.lock().unwrap().last().map(String::as_str), Some(name));
+    }
+}
+
+/// After an update of the host, say: what was compiled is of no use any more, and what is known of the component is.
+#[test]
+fn a_component_that_is_known_is_opened_at_once_and_compiled_when_it_is_called_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let known = engine_with_cache(directory.path()).load("shell", component("shell")).unwrap();
+    let code = files(directory.path()).into_iter().find(|file| file.extension().unwrap() == "compiled");
+    fs::remove_file(code.unwrap()).unwrap();
+
+    let compiled = Arc::new(Compiled::default());
+    let engine = Engine::new(EngineConfig {
+        cache_dir: Some(directory.path().to_owned()),
+        on_compile: Some(Arc::clone(&compiled) as _),
+        ..EngineConfig::default()
+    })
+    .unwrap();
+    assert!(engine.is_known(component("shell"), &Foreign::default()));
+    let opened = engine.open("shell", component("shell").into(), &Foreign::default()).unwrap();
+    assert_eq!((opened.tools(), opened.runs_commands()), (known.tools(), true));
+    assert!(compiled.0.lock().unwrap().is_empty(), "to know its tools takes no code");
+    for _ in 0..2 {
+        engine.prepare(&opened).unwrap();
+        assert_eq!(*compiled.0.lock().unwrap(), ["shell"]);
+    }
+    assert!(!engine.is_known(component("git"), &Foreign::default()));
 }
 
 /// A kill or a power loss in the middle of a write could leave half a file, or zeros. Machine code from such a file would
@@ -88,17 +135,18 @@ fn a_compiled_component_is_kept_for_its_owner_alone_and_used_again() {
 fn a_torn_file_is_noticed_and_repaired() {
     let directory = tempfile::tempdir().unwrap();
     engine_with_cache(directory.path()).load("shell", component("shell")).unwrap();
-    let file = &files(directory.path())[0];
-    let whole = fs::read(file).unwrap();
-    let middle = whole.len() / 2;
-    let mut flipped = whole.clone();
-    flipped[middle] ^= 1;
-    let zeros = [&whole[..middle], &vec![0; whole.len() - middle]].concat();
-    for torn in [&whole[..middle], &whole[..20], &[], &flipped, &zeros] {
-        fs::write(file, torn).unwrap();
-        let shell = engine_with_cache(directory.path()).load("shell", component("shell")).unwrap();
-        assert_eq!(shell.tools().len(), 1);
-        assert_eq!(fs::read(file).unwrap().len(), whole.len(), "it was not repaired");
+    for file in &files(directory.path()) {
+        let whole = fs::read(file).unwrap();
+        let middle = whole.len() / 2;
+        let mut flipped = whole.clone();
+        flipped[middle] ^= 1;
+        let zeros = [&whole[..middle], &vec![0; whole.len() - middle]].concat();
+        for torn in [&whole[..middle], &whole[..20], &[], &flipped, &zeros] {
+            fs::write(file, torn).unwrap();
+            let shell = engine_with_cache(directory.path()).load("shell", component("shell")).unwrap();
+            assert_eq!(shell.tools().len(), 1);
+            assert_eq!(fs::read(file).unwrap().len(), whole.len(), "it was not repaired");
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod docs;
 mod schema;
 mod shape;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use wasmtime::Store;
 use wasmtime::component::types::{ComponentFunc, ComponentItem, Type};
@@ -37,7 +38,7 @@ pub(super) struct Functions {
 }
 
 /// A function that an export holds, and that cannot be a tool.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnfitFunction {
     /// The function, with the interface that it is in.
     pub name: String,

@@ -232,7 +232,7 @@ fn random_values_of_random_types_come_back_equal_from_a_component() {
         let arguments = jsonschema::validator_for(&tool.input_schema).unwrap();
         let results = jsonschema::validator_for(tool.output_schema.as_ref().unwrap()).unwrap();
 
-        let function = plugin.bindings.functions().unwrap().get("values-echo").unwrap();
+        let function = engine.exports(&plugin).unwrap().functions().unwrap().get("values-echo").unwrap();
         let shape = &function.parameters[0].of;
         let mut seeded = Seeded::new(seed);
         for _ in 0..VALUES {
