@@ -104,11 +104,11 @@ pub mod origin;
 pub mod plugin;
 pub mod policy;
 pub mod runner;
-#[cfg(test)]
-mod seeds;
 pub mod sources;
 pub mod stage;
 pub mod standard;
+#[cfg(test)]
+mod tests;
 pub mod toolbox;
 pub mod turns;
 pub mod watch;

@@ -16,7 +16,7 @@ use super::super::{
 };
 use super::shape::{Float, Integer, Long};
 use super::*;
-use crate::seeds::{Seeded, each, report};
+use crate::tests::seeds::{Seeded, each, report};
 
 /// Values that each component is called with.
 const VALUES: u64 = 20;

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::seeds::Seeded;
+use crate::tests::seeds::Seeded;
 
 /// Of a file: seconds and nanoseconds.
 pub(super) type Time = (i64, i64);

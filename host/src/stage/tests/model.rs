@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::seeds::Seeded;
+use crate::tests::seeds::Seeded;
 
 /// Names of files of the work tree; the last one is no UTF-8.
 const NAMES: [&[u8]; 6] = [b"a", b"b", b"c", b"d", b"e f\n", b"\xff\xfe"];

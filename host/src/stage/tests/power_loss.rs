@@ -26,8 +26,8 @@ use super::model::Model;
 use super::publish::{everything, published};
 use super::repository::commit;
 use super::*;
-use crate::seeds::{Seeded, each, report};
 use crate::stage::sync::sync_observed;
+use crate::tests::seeds::{Seeded, each, report};
 
 /// Calls in one run of the tests.
 const SEEDS: u64 = 110;

@@ -8,9 +8,9 @@ use super::model::Model;
 use super::power_loss::never_between;
 use super::script::Script;
 use super::*;
-use crate::seeds::{Seeded, each, report};
 use crate::stage::changes::Conflict;
 use crate::stage::{Mounted, Stage};
+use crate::tests::seeds::{Seeded, each, report};
 
 /// In one run of the tests.
 const CASES: u64 = 200;

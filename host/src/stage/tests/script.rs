@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 
 use super::model::{Model, name};
 use super::*;
-use crate::seeds::Seeded;
+use crate::tests::seeds::Seeded;
 
 /// For files and directories alike: some close what is below them to all but root.
 const MODES: [u32; 8] = [0o755, 0o755, 0o700, 0o775, 0o644, 0o500, 0o300, 0o444];

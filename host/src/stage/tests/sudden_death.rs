@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::model::Model;
 use super::power_loss::never_between;
 use super::*;
-use crate::seeds::{Seeded, each, report};
+use crate::tests::seeds::{Seeded, each, report};
 
 /// Processes in one run of the tests.
 const CASES: u64 = 50;
