@@ -127,7 +127,7 @@ impl Installed {
     /// It is gone, or something else is in its place.
     pub fn source(&self, name: &str, pin: &PluginEntry) -> Result<PluginSource, RefusalReason> {
         let bytes = self.component(name, pin)?;
-        let wit = pin.wit.map(|digest| self.pinned(name, pin, self.wit_path(digest), digest)).transpose()?;
+        let wit = pin.wit.map(|digest| pinned(name, pin, self.wit_path(digest), digest)).transpose()?;
         let foreign = Foreign {
             effects: pin.effects.clone(),
             stubs: Stubs::Of(pin.stubs.clone()),
@@ -142,27 +142,7 @@ impl Installed {
     /// # Errors
     /// It is gone, or another is in its place.
     pub fn component(&self, name: &str, pin: &PluginEntry) -> Result<Vec<u8>, RefusalReason> {
-        self.pinned(name, pin, self.path(pin.digest), pin.digest)
-    }
-
-    fn pinned(
-        &self,
-        name: &str,
-        pin: &PluginEntry,
-        path: PathBuf,
-        digest: Digest,
-    ) -> Result<Vec<u8>, RefusalReason> {
-        let again = || match &pin.source {
-            Some(source) => format!("`deed plugin add --name {name} {}` installs it again", source.display()),
-            None => format!("install it again, or `deed plugin remove {name}`"),
-        };
-        match fs::read(&path) {
-            Ok(bytes) => match Digest::of(&bytes) {
-                found if found == digest => Ok(bytes),
-                found => Err(RefusalReason::Changed { path, pinned: digest, found, again: again() }),
-            },
-            Err(source) => Err(RefusalReason::Gone { path, source, again: again() }),
-        }
+        pinned(name, pin, self.path(pin.digest), pin.digest)
     }
 
     /// Install a component under a name, in place of the version before, if there is one. Durable when this returns.
@@ -272,6 +252,21 @@ impl Installed {
                 .map_err(|source| InstallError::Write { path: directory.to_owned(), source })?;
         }
         write(&file, after.as_bytes(), mode, &|| reached(Instant::Pinning))
+    }
+}
+
+/// The bytes of a file that a pin names.
+fn pinned(name: &str, pin: &PluginEntry, path: PathBuf, digest: Digest) -> Result<Vec<u8>, RefusalReason> {
+    let again = || match &pin.source {
+        Some(source) => format!("`deed plugin add --name {name} {}` installs it again", source.display()),
+        None => format!("install it again, or `deed plugin remove {name}`"),
+    };
+    match fs::read(&path) {
+        Ok(bytes) => match Digest::of(&bytes) {
+            found if found == digest => Ok(bytes),
+            found => Err(RefusalReason::Changed { path, pinned: digest, found, again: again() }),
+        },
+        Err(source) => Err(RefusalReason::Gone { path, source, again: again() }),
     }
 }
 

@@ -16,6 +16,9 @@ pub struct Wit {
     package: PackageId,
 }
 
+/// A WIT has a type otherwise than the component.
+pub(super) struct OtherType;
+
 /// Why a WIT cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum WitError {
@@ -86,41 +89,24 @@ impl Wit {
         }
     }
 
-    /// Write what the WIT says of a type into its shape, and return what it says of the type itself. None when the WIT
-    /// describes another type.
-    pub(super) fn describe(&self, shape: &mut Shape, ty: &Type) -> Option<Option<String>> {
+    /// Write what the WIT says of a type into its shape, and return what it says of the type itself.
+    ///
+    /// # Errors
+    /// The WIT describes another type.
+    pub(super) fn describe(&self, shape: &mut Shape, ty: &Type) -> Result<Option<String>, OtherType> {
         let mut ty = *ty;
         let mut docs = None;
         for _ in 0..ALIASES {
-            let Type::Id(id) = ty else { return self.plain(shape, ty).then_some(docs) };
+            let Type::Id(id) = ty else { return if is_plain(shape, ty) { Ok(docs) } else { Err(OtherType) } };
             let definition = &self.resolve.types[id];
             docs = docs.or_else(|| words(&definition.docs));
             match &definition.kind {
                 TypeDefKind::Type(other) => ty = *other,
-                kind => return self.compound(shape, kind).then_some(docs),
+                kind if self.compound(shape, kind) => return Ok(docs),
+                _ => break,
             }
         }
-        None
-    }
-
-    fn plain(&self, shape: &Shape, ty: Type) -> bool {
-        let expected = match ty {
-            Type::Bool => Shape::Bool,
-            Type::S8 => Shape::Integer(Integer::S8),
-            Type::U8 => Shape::Integer(Integer::U8),
-            Type::S16 => Shape::Integer(Integer::S16),
-            Type::U16 => Shape::Integer(Integer::U16),
-            Type::S32 => Shape::Integer(Integer::S32),
-            Type::U32 => Shape::Integer(Integer::U32),
-            Type::S64 => Shape::Long(Long::S64),
-            Type::U64 => Shape::Long(Long::U64),
-            Type::F32 => Shape::Float(Float::F32),
-            Type::F64 => Shape::Float(Float::F64),
-            Type::Char => Shape::Char,
-            Type::String => Shape::String,
-            _ => return false,
-        };
-        *shape == expected
+        Err(OtherType)
     }
 
     fn compound(&self, shape: &mut Shape, kind: &TypeDefKind) -> bool {
@@ -136,7 +122,7 @@ impl Wit {
                 parts.len() == record.fields.len()
                     && parts.iter_mut().zip(&record.fields).all(|(part, field)| {
                         part.name == field.name
-                            && self.describe(&mut part.of, &field.ty).is_some_and(|of_type| {
+                            && self.describe(&mut part.of, &field.ty).is_ok_and(|of_type| {
                                 part.docs = words(&field.docs).or(of_type);
                                 true
                             })
@@ -172,7 +158,7 @@ impl Wit {
     }
 
     fn fits(&self, shape: &mut Shape, ty: &Type) -> bool {
-        self.describe(shape, ty).is_some()
+        self.describe(shape, ty).is_ok()
     }
 
     fn is_byte(&self, ty: Type) -> bool {
@@ -186,6 +172,26 @@ impl std::fmt::Debug for Wit {
             .field("package", &self.resolve.packages[self.package].name)
             .finish_non_exhaustive()
     }
+}
+
+fn is_plain(shape: &Shape, ty: Type) -> bool {
+    let expected = match ty {
+        Type::Bool => Shape::Bool,
+        Type::S8 => Shape::Integer(Integer::S8),
+        Type::U8 => Shape::Integer(Integer::U8),
+        Type::S16 => Shape::Integer(Integer::S16),
+        Type::U16 => Shape::Integer(Integer::U16),
+        Type::S32 => Shape::Integer(Integer::S32),
+        Type::U32 => Shape::Integer(Integer::U32),
+        Type::S64 => Shape::Long(Long::S64),
+        Type::U64 => Shape::Long(Long::U64),
+        Type::F32 => Shape::Float(Float::F32),
+        Type::F64 => Shape::Float(Float::F64),
+        Type::Char => Shape::Char,
+        Type::String => Shape::String,
+        _ => return false,
+    };
+    *shape == expected
 }
 
 fn name<'a>(

@@ -204,14 +204,14 @@ impl Function {
         let fits = parameters.len() == function.params.len()
             && parameters.iter_mut().zip(&function.params).all(|(parameter, param)| {
                 parameter.name == param.name
-                    && wit.describe(&mut parameter.of, &param.ty).is_some_and(|docs| {
+                    && wit.describe(&mut parameter.of, &param.ty).is_ok_and(|docs| {
                         parameter.docs = docs;
                         true
                     })
             })
             && match (&mut result, &function.result) {
                 (None, None) => true,
-                (Some(shape), Some(ty)) => wit.describe(shape, ty).is_some(),
+                (Some(shape), Some(ty)) => wit.describe(shape, ty).is_ok(),
                 _ => false,
             };
         if fits {
@@ -233,7 +233,9 @@ impl Function {
                 None => format!("The function {signature}."),
             },
             input_schema: schema::record(&self.parameters).to_string(),
-            output_schema: self.returned().map(|shape| schema::tagged(RESULT, schema::of(shape)).to_string()),
+            output_schema: self
+                .returned()
+                .map(|shape| schema::tagged(RESULT, &schema::of(shape)).to_string()),
             effect: EffectClass::NonIdempotent,
             traits: ToolTraits::default(),
             timeout_ms: None,

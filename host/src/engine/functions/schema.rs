@@ -49,10 +49,10 @@ pub(super) fn of(shape: &Shape) -> Value {
         Shape::Record(fields) => record(fields),
         Shape::Variant(cases) => {
             let cases = cases.iter().map(|case| {
-                let schema = case
-                    .of
-                    .as_ref()
-                    .map_or_else(|| json!({ "const": case.name }), |payload| tagged(&case.name, of(payload)));
+                let schema = case.of.as_ref().map_or_else(
+                    || json!({ "const": case.name }),
+                    |payload| tagged(&case.name, &of(payload)),
+                );
                 described(schema, case.docs.as_deref())
             });
             json!({ "oneOf": cases.collect::<Vec<_>>() })
@@ -75,12 +75,12 @@ pub(super) fn of(shape: &Shape) -> Value {
             described(schema, (!docs.is_empty()).then(|| docs.join("\n")).as_deref())
         }
         Shape::Option(inner) => {
-            let some = if inner.takes_null() { tagged("some", of(inner)) } else { of(inner) };
+            let some = if inner.takes_null() { tagged("some", &of(inner)) } else { of(inner) };
             json!({ "anyOf": [some, { "type": "null" }] })
         }
         Shape::Result(ok, err) => {
             let side = |name, shape: &Option<Box<Shape>>| {
-                tagged(name, shape.as_deref().map_or_else(|| json!({ "type": "null" }), of))
+                tagged(name, &shape.as_deref().map_or_else(|| json!({ "type": "null" }), of))
             };
             json!({ "oneOf": [side("ok", ok), side("err", err)] })
         }
@@ -104,7 +104,7 @@ pub(super) fn record(fields: &[Part<Shape>]) -> Value {
 }
 
 /// An object with one field.
-pub(super) fn tagged(name: &str, schema: Value) -> Value {
+pub(super) fn tagged(name: &str, schema: &Value) -> Value {
     json!({
         "type": "object",
         "properties": { name: schema },

@@ -122,6 +122,7 @@ fn component(wit: &str) -> Vec<u8> {
     ComponentEncoder::default().module(&module).unwrap().validate(true).encode().unwrap()
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "any bits will do")]
 fn value(seeded: &mut Seeded, shape: &Shape) -> Val {
     let boxed = |seeded: &mut Seeded, shape: &Option<Box<Shape>>| {
         shape.as_deref().map(|shape| Box::new(value(seeded, shape)))
