@@ -9,7 +9,7 @@ DEV_BUILD := $(CARGO) build --workspace --bins --examples
 DEV_DIR = $${CARGO_TARGET_DIR:-target}/debug
 
 .DEFAULT_GOAL := build
-.PHONY: help wasm-target plugins build check fmt test fuzz demo bench
+.PHONY: help wasm-target plugins build check fmt test fuzz third-party demo bench
 
 help:             ## this list
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  \1\t/' | expand -t 16
@@ -58,6 +58,9 @@ fuzz: wasm-target ## random work on failing disks (COUNT and SEED choose how muc
 	$(call STAGE_FUZZ,$(DEATHS),sudden_death)
 	$(CARGO) test --workspace --test double_kills -- --ignored --nocapture
 	$(CARGO) test --workspace --test crash_test -- --ignored --nocapture
+
+third-party: build ## a component that nobody here wrote, from the Python package index
+	$(CARGO) test --workspace --test foreign -- --ignored
 
 demo: build       ## a mission that is killed twice and comes back
 	@$(DEV_DIR)/examples/demo

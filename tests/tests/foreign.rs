@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use deed_tests::guests::{FOREIGN, FOREIGN_WIT, GREET};
 use deed_tests::{CallReply, Deed, Ending, Envelope, Kill, Outcome, Point, Sandbox};
@@ -247,4 +248,58 @@ fn a_wit_of_something_else_is_refused() {
     let wit = foreign.wit.to_str().unwrap();
     let warned = foreign.plugin("add").args(["--stub-missing", "--wit", wit]).run().expect_code(0);
     assert!(warned.stderr.contains("local:calculator/ops@1.2.0#add"), "{warned}");
+}
+
+/// A component that nobody here wrote: the one in the wheel `arcjet` of the Python package index. `make third-party` runs this;
+/// it needs the network, and Python with pip.
+#[test]
+#[ignore = "downloads a wheel"]
+fn the_component_of_a_third_party_is_inspected_and_its_functions_are_called() {
+    const WHEEL: &str = "arcjet==1.4.0";
+    const COMPONENT: &str = "arcjet/_analyze/wasm/arcjet_analyze_js_req.component.wasm";
+    let sandbox = Sandbox::bare();
+    let python = |arguments: &[&str]| {
+        let status = Command::new("python3").args(arguments).current_dir(sandbox.root()).status().unwrap();
+        assert!(status.success(), "python3 {arguments:?}: {status}");
+    };
+    python(&["-m", "pip", "download", "--quiet", "--no-deps", WHEEL]);
+    let wheels = fs::read_dir(sandbox.root()).unwrap().map(|entry| entry.unwrap().file_name());
+    let wheel = wheels.map(|name| name.into_string().unwrap()).find(|name| name.ends_with(".whl")).unwrap();
+    python(&["-m", "zipfile", "-e", &wheel, "wheel"]);
+    let component = sandbox.root().join("wheel").join(COMPONENT);
+    let plugin = |command: &str| sandbox.deed(["plugin", command, component.to_str().unwrap()]);
+
+    let seen: Value = plugin("inspect").run().expect_code(0).json();
+    let missing: Vec<_> =
+        seen["imports"].as_array().unwrap().iter().map(|import| import["name"].as_str().unwrap()).collect();
+    assert_eq!((missing.len(), seen["tools"].as_array().unwrap().len()), (5, 6), "{seen}");
+    let refused = plugin("add").args(["--name", "arcjet"]).run().expect_code(1);
+    for import in missing {
+        assert!(refused.stderr.contains(import), "{import}: {refused}");
+    }
+    let _ =
+        plugin("add").args(["--name", "arcjet", "--stub-missing", "--effect", "pure"]).run().expect_code(0);
+
+    let call = |tool: &str, input: &Value| sandbox.call(tool, input).run();
+    let request = json!({ "ip": "203.0.113.9" }).to_string();
+    let print = call("generate-fingerprint", &json!({ "request": request, "characteristics": [] }));
+    assert!(print.expect_code(0).json::<CallReply>().text().starts_with("fp::2::"));
+    let entities = json!({ "deny": ["email", "phone-number"] });
+    let content = "mail me at a@b.com or call 555-123-4567";
+    let found = call(
+        "detect-sensitive-info",
+        &json!({ "content": content, "options": { "entities": entities, "skip-custom-detect": true } }),
+    );
+    let found: Value = found.expect_code(0).json();
+    let kinds = found["output"]["structured"]["result"]["denied"].as_array().unwrap().clone();
+    let kinds: Vec<_> = kinds.iter().map(|found| found["identified-type"].clone()).collect();
+    assert_eq!(kinds, ["email", "phone-number"], "{found}");
+    let filter = json!({
+        "request": json!({ "ip": "1.2.3.4", "method": "GET", "host": "a", "path": "/", "headers": {} }).to_string(),
+        "local-fields": "{}",
+        "expressions": ["http.request.method eq \"GET\""],
+        "allow-if-match": true,
+    });
+    let stub = call("match-filters", &filter).expect_code(1);
+    assert!(stub.stdout.contains("`arcjet:js-req/filter-overrides#ip-lookup`, which is a stub"), "{stub}");
 }
