@@ -248,6 +248,12 @@ fn a_wit_of_something_else_is_refused() {
     let wit = foreign.wit.to_str().unwrap();
     let warned = foreign.plugin("add").args(["--stub-missing", "--wit", wit]).run().expect_code(0);
     assert!(warned.stderr.contains("local:calculator/ops@1.2.0#add"), "{warned}");
+    let said = |tool| foreign.tool(tool)["description"].as_str().unwrap().to_owned();
+    assert!(
+        said("ops-add").starts_with("The function `add: func(x: u32, y: u32)"),
+        "words of another function"
+    );
+    assert!(said("ops-note").starts_with("Write a line"), "the others keep theirs");
 }
 
 /// A component that nobody here wrote: the one in the wheel `arcjet` of the Python package index. `make third-party` runs this;

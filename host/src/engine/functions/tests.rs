@@ -257,6 +257,28 @@ fn random_values_of_random_types_come_back_equal_from_a_component() {
     ));
 }
 
+#[test]
+fn functions_that_would_go_by_one_name_are_none_of_them_tools() {
+    let long = "far-too-long-a-name-for-any-tool-since-it-has-more-than-sixty-four-letters";
+    let component = format!(
+        r#"(component
+            (core module $m (func (export "f")))
+            (core instance $i (instantiate $m))
+            (func $f (canon lift (core func $i "f")))
+            (instance $one (export "same" (func $f)) (export "other" (func $f)))
+            (export "test:twice/one" (instance $one))
+            (export "one-same" (func $f))
+            (export "{long}" (func $f)))"#
+    );
+    let bytes = wat::parse_str(component).unwrap();
+    let plugin = Engine::new(EngineConfig::default()).unwrap().load("twice", &bytes).unwrap();
+    let tools: Vec<_> = plugin.tools().iter().map(|tool| &*tool.name).collect();
+    assert_eq!(tools, ["one-other"]);
+    let mut unfit: Vec<_> = plugin.unfit_functions().iter().map(|unfit| &*unfit.name).collect();
+    unfit.sort_unstable();
+    assert_eq!(unfit, [long, "one-same", "test:twice/one#same"]);
+}
+
 /// What a value must be, and what is no such value, with the place that the error names.
 #[test]
 fn what_does_not_fit_its_type_is_told_with_its_place_what_was_expected_and_what_came() {
