@@ -85,9 +85,10 @@ impl Compiler {
         let clang = directory.join("bin/clang");
         // The compiler starts in the project's directory, where a relative path would lead elsewhere.
         match fs::canonicalize(&clang) {
-            Ok(program) => {
-                Ok(Self { program: program.into_os_string(), arguments: vec!["--target=wasm32-wasip1", STACK_FIRST] })
-            }
+            Ok(program) => Ok(Self {
+                program: program.into_os_string(),
+                arguments: vec!["--target=wasm32-wasip1", STACK_FIRST],
+            }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(BuildError::Missing {
                 tool: clang.to_string_lossy().into_owned(),
                 install: "`WASI_SDK_PATH` is to name a wasi-sdk, which has `bin/clang`; without it, the compilers that are \
@@ -119,5 +120,44 @@ impl Candidate {
 
     fn compiler(&self) -> Compiler {
         Compiler { program: self.program.into(), arguments: [self.first, self.compile].concat() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_sdk_that_is_named_is_taken_or_missed() {
+        let sdk = tempfile::tempdir().unwrap();
+        let error = Compiler::find(Some(sdk.path())).unwrap_err().to_string();
+        let expected =
+            format!("`{}` is not installed: `WASI_SDK_PATH`", sdk.path().join("bin/clang").display());
+        assert!(error.starts_with(&expected), "{error}");
+
+        fs::create_dir(sdk.path().join("bin")).unwrap();
+        fs::write(sdk.path().join("bin/clang"), "").unwrap();
+        let command = Compiler::find(Some(sdk.path())).unwrap().command();
+        assert_eq!(Path::new(command.get_program()), fs::canonicalize(sdk.path()).unwrap().join("bin/clang"));
+        assert!(command.get_args().any(|argument| argument == "--target=wasm32-wasip1"));
+    }
+
+    #[test]
+    fn a_compiler_is_there_if_it_answers_as_it_should() {
+        let answering = |answer, answers| Candidate {
+            program: "echo",
+            first: &["-n"],
+            ask: answer,
+            answers,
+            compile: &["--target=wasm32-wasi"],
+        };
+        assert!(answering(&["0.15.1"], is_version).is_there());
+        assert!(answering(&["/usr/lib/wasm32-wasi/crt1-reactor.o"], is_path).is_there());
+        // A `clang` without wasi-libc.
+        assert!(!answering(&["crt1-reactor.o"], is_path).is_there());
+        let missing = Candidate { program: "no-such-compiler", ..answering(&["0.15.1"], is_version) };
+        assert!(!missing.is_there());
+        let command = answering(&[], is_version).compiler().command();
+        assert_eq!(command.get_args().collect::<Vec<_>>(), ["-n", "--target=wasm32-wasi"]);
     }
 }

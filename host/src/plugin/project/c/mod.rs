@@ -49,8 +49,8 @@ pub(super) fn build(directory: &Path, wasi_sdk: Option<&Path>) -> Result<PathBuf
     run(command.arg("-o").arg(&module).current_dir(directory), compiler::INSTALL)?;
     let place = named_after(directory);
     let module = directory.join(module);
-    let component =
-        component(&module).map_err(|reason| BuildError::Component { module, reason: format!("{reason:#}") })?;
+    let component = component(&module)
+        .map_err(|reason| BuildError::Component { module, reason: format!("{reason:#}") })?;
     fs::write(&place, component).map_err(|source| BuildError::Write { path: place.clone(), source })?;
     Ok(place)
 }
@@ -58,8 +58,8 @@ pub(super) fn build(directory: &Path, wasi_sdk: Option<&Path>) -> Result<PathBuf
 /// Write what the interface is in C: declarations, and the code between them and the host.
 fn bindings(directory: &Path) -> Result<(), BuildError> {
     let interface = directory.join("wit");
-    let files = generate(&interface)
-        .map_err(|reason| BuildError::Interface { directory: interface, reason: format!("{reason:#}") })?;
+    let files =
+        generate(&interface).map_err(|reason| BuildError::Interface { directory: interface, reason })?;
     let generated = directory.join(GENERATED);
     for (name, bytes) in files.iter() {
         let path = generated.join(name);
@@ -69,12 +69,15 @@ fn bindings(directory: &Path) -> Result<(), BuildError> {
     Ok(())
 }
 
-fn generate(interface: &Path) -> anyhow::Result<Files> {
+/// The bindings of the interface in a directory; else what is wrong with it, and in which line.
+fn generate(interface: &Path) -> Result<Files, String> {
     let mut resolve = Resolve::default();
-    let (package, _) = resolve.push_dir(interface)?;
-    let world = resolve.select_world(&[package], Some(WORLD))?;
+    let (package, _) = resolve.push_dir(interface).map_err(|error| resolve.render_error(&error))?;
     let mut files = Files::default();
-    wit_bindgen_c::Opts::default().build().generate(&mut resolve, world, &mut files)?;
+    let generated = resolve
+        .select_world(&[package], Some(WORLD))
+        .and_then(|world| wit_bindgen_c::Opts::default().build().generate(&mut resolve, world, &mut files));
+    generated.map_err(|error| format!("{error:#}"))?;
     Ok(files)
 }
 
@@ -116,4 +119,76 @@ fn component(path: &Path) -> anyhow::Result<Vec<u8>> {
         .module(&module)?
         .adapter(WASI_SNAPSHOT_PREVIEW1_ADAPTER_NAME, WASI_SNAPSHOT_PREVIEW1_REACTOR_ADAPTER)?
         .encode()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::project::{Language, create};
+
+    fn project() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        create(directory.path(), "my-plugin", Language::C).unwrap();
+        directory
+    }
+
+    #[test]
+    fn the_bindings_follow_the_projects_own_interface() {
+        let project = project();
+        let interface = project.path().join("wit/plugin.wit");
+        bindings(project.path()).unwrap();
+        let header = project.path().join("gen/plugin.h");
+        let text = fs::read_to_string(&header).unwrap();
+        assert!(
+            text.contains("exports_deed_tool_tools_invoke(") && !text.contains("reconcile_probe"),
+            "{text}"
+        );
+
+        let world = fs::read_to_string(&interface).unwrap();
+        fs::write(&interface, world.replace("deed:tool/tool@", "deed:tool/tool-with-probe@")).unwrap();
+        bindings(project.path()).unwrap();
+        let text = fs::read_to_string(&header).unwrap();
+        assert!(text.contains("exports_deed_tool_reconcile_probe("), "{text}");
+
+        for (wrong, told) in
+            [("package local:plugin; world other {}", "`plugin`"), ("package local:", "plugin.wit:1")]
+        {
+            fs::write(&interface, wrong).unwrap();
+            let error = bindings(project.path()).unwrap_err().to_string();
+            let expected =
+                format!("failed to make bindings from `{}`: ", project.path().join("wit").display());
+            assert!(error.starts_with(&expected) && error.contains(told), "{error}");
+        }
+    }
+
+    #[test]
+    fn tests_and_what_lies_deeper_are_not_compiled() {
+        let project = project();
+        bindings(project.path()).unwrap();
+        fs::create_dir_all(project.path().join("venv/lib")).unwrap();
+        fs::write(project.path().join("venv/lib/other.c"), "").unwrap();
+        let found = sources(project.path()).unwrap();
+        let expected =
+            ["cJSON/cJSON.c", "gen/plugin.c", "gen/plugin_component_type.o", "greeting.c", "plugin.c"];
+        assert_eq!(found, expected.map(PathBuf::from));
+    }
+
+    #[test]
+    fn flags_are_lines_and_may_be_missing() {
+        let project = project();
+        let path = project.path().join(FLAGS);
+        fs::write(&path, "-Os\n\n  -DNAME=a b \n").unwrap();
+        assert_eq!(flags(project.path()).unwrap(), ["-Os", "-DNAME=a b"]);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(flags(project.path()).unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_module_that_imports_what_no_interface_has_is_no_component() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("plugin.core.wasm");
+        fs::write(&path, wat::parse_str(r#"(module (import "env" "not_defined" (func)))"#).unwrap()).unwrap();
+        let error = format!("{:#}", component(&path).unwrap_err());
+        assert!(error.contains("`env`"), "{error}");
+    }
 }
