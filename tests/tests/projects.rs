@@ -193,10 +193,18 @@ fn a_project_in_c_builds_passes_its_own_test_and_lives_through_a_crash() {
     assert!(fs::read(&component).unwrap() == before, "what failed leaves the component as it was");
 }
 
+/// What a probe says that can tell.
+const TELLS: [(Point, &str); 2] = [(Point::MidExec, "not-landed"), (Point::AfterExec, "landed")];
+
 /// The README of a project shows a probe. With it, a call that must not happen twice is taken on without a question.
 ///
 /// `file` gets the code of the README, and is changed by `edits`, which make a tool that is not idempotent and has the trait.
-fn settles_a_call_by_its_probe(sandbox: &Sandbox, file: &str, edits: &[(&str, &str)]) {
+fn settles_a_call_by_its_probe(
+    sandbox: &Sandbox,
+    file: &str,
+    edits: &[(&str, &str)],
+    verdicts: &[(Point, &str)],
+) {
     let project = sandbox.home().join("my-greeter");
     let readme = fs::read_to_string(project.join("README.md")).unwrap();
     let (_, shown) = readme.split_once("## A probe").unwrap();
@@ -214,19 +222,19 @@ fn settles_a_call_by_its_probe(sandbox: &Sandbox, file: &str, edits: &[(&str, &s
     assert!(report["findings"].to_string().contains("the tools, and a probe"), "{report}");
     patiently(sandbox.deed(["plugin", "add", component, "--yes"]));
 
-    for (point, verdict) in [(Point::MidExec, "not-landed"), (Point::AfterExec, "landed")] {
+    for (point, verdict) in verdicts {
         let name = format!("{point:?}");
         let call = sandbox.call("my_greeter", &json!({ "name": name }));
-        let killed = call.args(["--kill-at", &Kill::new(CALL, point).to_string()]).run();
+        let killed = call.args(["--kill-at", &Kill::new(CALL, *point).to_string()]).run();
         assert_eq!(killed.ending, Ending::KILLED, "{killed}");
         let resumed: Envelope = sandbox.resume(None).run().expect_code(0).json();
         assert_eq!(resumed.status, "done", "{name}");
         assert_eq!(sandbox.files().text("greeting.txt"), format!("Hello, {name}!\n"));
         let step: Value = sandbox.deed(["show", &resumed.run, &CALL.to_string()]).run().expect_code(0).json();
         let events = step["events"].as_array().unwrap().iter();
-        let verdicts: Vec<_> =
+        let given: Vec<_> =
             events.filter(|event| event["event"] == "probed").map(|event| &event["verdict"]).collect();
-        assert_eq!(verdicts, [verdict], "{step}");
+        assert_eq!(given, [verdict], "{step}");
     }
 }
 
@@ -240,7 +248,7 @@ fn the_probe_in_the_readme_of_a_project_in_c_settles_a_call() {
     let declared = "tool->effect = DEED_TOOL_TYPES_EFFECT_CLASS_IDEMPOTENT;";
     let probed = "tool->effect = DEED_TOOL_TYPES_EFFECT_CLASS_NON_IDEMPOTENT;\n    \
                   tool->traits = DEED_TOOL_TYPES_TOOL_TRAITS_PROBES;";
-    settles_a_call_by_its_probe(&sandbox, "plugin.c", &[(declared, probed)]);
+    settles_a_call_by_its_probe(&sandbox, "plugin.c", &[(declared, probed)], &TELLS);
 }
 
 #[test]
@@ -254,7 +262,37 @@ fn the_probe_in_the_readme_of_a_project_in_python_settles_a_call() {
         ("EffectClass.IDEMPOTENT", "EffectClass.NON_IDEMPOTENT"),
         ("traits=ToolTraits(0)", "traits=ToolTraits.PROBES"),
     ];
-    settles_a_call_by_its_probe(&sandbox, "app.py", &edits);
+    settles_a_call_by_its_probe(&sandbox, "app.py", &edits, &TELLS);
+}
+
+/// It knows that the file is not there. Of one that is there it cannot say whose it is, and so the owner is asked.
+#[test]
+fn the_probe_in_the_readme_of_a_project_in_javascript_settles_a_call() {
+    let Some(modules) = std::env::var_os("DEED_NODE_MODULES") else {
+        return left_out("js", "npm install");
+    };
+    let sandbox = Sandbox::bare().uncontained();
+    new(&sandbox, "js");
+    std::os::unix::fs::symlink(modules, sandbox.home().join("my-greeter/node_modules")).unwrap();
+    let edits =
+        [("effect: 'idempotent'", "effect: 'non-idempotent'"), ("traits: {}", "traits: { probes: true }")];
+    settles_a_call_by_its_probe(&sandbox, "app.js", &edits, &TELLS[..1]);
+}
+
+#[test]
+fn what_compiles_c_is_told_where_it_is_missing() {
+    let sandbox = Sandbox::bare();
+    new(&sandbox, "c");
+    let build = || sandbox.deed(["plugin", "build", "my-greeter"]);
+    let nothing = sandbox.home().join("nothing");
+    for (variable, value, told) in [
+        ("PATH", nothing.to_str().unwrap(), "`zig` is not installed: `pip install ziglang`"),
+        ("WASI_SDK_PATH", "no-such-sdk", "`no-such-sdk/bin/clang` is not installed: `WASI_SDK_PATH`"),
+    ] {
+        let missing = build().env(variable, value).run().expect_code(2);
+        assert!(missing.stderr.contains(told), "{missing}");
+        assert!(!sandbox.home().join("my-greeter/gen").exists(), "with code 2, nothing was written");
+    }
 }
 
 /// Replace what stands in a file of a project.

@@ -31,7 +31,7 @@ const FLAGS: &str = "compile_flags.txt";
 /// The end of a source file's name that is a test, with a `main` of its own.
 const TEST: &str = "_test.c";
 
-/// What a component needs of its module, whatever the project's flags say.
+/// What a component needs of its module. The project's flags come behind, and may say otherwise.
 const ALWAYS: [&str; 2] = [
     // There is no `main`: what the host calls is exported.
     "-mexec-model=reactor",
