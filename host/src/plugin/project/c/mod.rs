@@ -39,7 +39,7 @@ const ALWAYS: [&str; 2] = [
     "-Wl,-z,stack-size=1048576",
 ];
 
-/// Build the project in `directory`; `wasi_sdk` is looked at before the compilers that are installed.
+/// Build the project in `directory`, by `wasi_sdk` if that is given, else by a compiler that is installed.
 pub(super) fn build(directory: &Path, wasi_sdk: Option<&Path>) -> Result<PathBuf, BuildError> {
     let compiler = Compiler::find(wasi_sdk)?;
     bindings(directory)?;
