@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -14,6 +15,9 @@ use serde_json::{Value, json};
 
 /// The step of a call: the policy is the first one.
 const CALL: u64 = 2;
+
+/// For whatever compiles.
+const PATIENCE: Duration = Duration::from_mins(15);
 
 /// A tool of the user's, not of the sandbox's.
 fn home(variable: &str, place: &str) -> PathBuf {
@@ -56,7 +60,7 @@ fn lives_through_a_crash(sandbox: &Sandbox, component: &Path) {
 /// to do.
 #[track_caller]
 fn patiently(deed: Deed) -> Outcome {
-    deed.start().wait_within(Duration::from_mins(15)).expect_code(0)
+    deed.start().wait_within(PATIENCE).expect_code(0)
 }
 
 fn new(sandbox: &Sandbox, language: &str) {
@@ -98,9 +102,13 @@ fn a_project_in_rust_builds_passes_its_own_test_and_lives_through_a_crash() {
     assert!(again.stderr.contains("`my-greeter` is there already"), "{again}");
 }
 
+fn componentize_py() -> bool {
+    Command::new("componentize-py").arg("--version").output().is_ok()
+}
+
 #[test]
 fn a_project_in_python_builds_passes_its_own_test_and_lives_through_a_crash() {
-    if Command::new("componentize-py").arg("--version").output().is_err() {
+    if !componentize_py() {
         return left_out("python", "pip install componentize-py");
     }
     let sandbox = Sandbox::bare();
@@ -129,6 +137,171 @@ fn a_project_in_javascript_builds_passes_its_own_test_and_lives_through_a_crash(
     lives_through_a_crash(&sandbox, &component);
     let own = Command::new("node").arg("--test").current_dir(component.parent().unwrap()).output().unwrap();
     assert!(own.status.success(), "{}", String::from_utf8_lossy(&own.stdout));
+}
+
+/// What `deed plugin build` takes for C, in its order; what it is asked, and how an answer begins that says it is there.
+const C_COMPILERS: [(&str, &[&str], &str); 3] = [
+    ("zig", &["version"], "0."),
+    ("python3", &["-m", "ziglang", "version"], "0."),
+    ("clang", &["--target=wasm32-wasi", "-print-file-name=crt1-reactor.o"], "/"),
+];
+
+/// Whether one of them is installed.
+fn c_compiler() -> bool {
+    C_COMPILERS.iter().any(|(program, arguments, beginning)| {
+        let asked = Command::new(program).args(*arguments).output();
+        asked.is_ok_and(|output| output.status.success() && output.stdout.starts_with(beginning.as_bytes()))
+    })
+}
+
+/// The C library that Zig builds lies in the cache that the tests share, where the next run of the tests finds it again.
+#[test]
+fn a_project_in_c_builds_passes_its_own_test_and_lives_through_a_crash() {
+    if !c_compiler() {
+        return left_out("c", "pip install ziglang");
+    }
+    let sandbox = Sandbox::bare();
+    new(&sandbox, "c");
+    let component = built(&sandbox);
+    lives_through_a_crash(&sandbox, &component);
+    let project = component.parent().unwrap();
+    let read = |file: &str| fs::read_to_string(project.join(file)).unwrap();
+    let own = Command::new("cc")
+        .args(read("compile_flags.txt").lines())
+        .args(["-Werror", "greeting.c", "greeting_test.c", "-o", "greeting_test"])
+        .current_dir(project)
+        .output()
+        .unwrap();
+    assert!(own.status.success(), "{}", String::from_utf8_lossy(&own.stderr));
+    assert!(Command::new(project.join("greeting_test")).status().unwrap().success());
+    // The same sources are the same bytes: a digest is what a plugin is known by.
+    let before = fs::read(&component).unwrap();
+    assert_eq!(built(&sandbox), component);
+    assert!(fs::read(&component).unwrap() == before, "built again, it is another component");
+
+    // What does not compile, and what does not fit, is told where it is.
+    edit(project, "plugin.c", "exports_deed_tool_tools_refine", "exports_deed_tool_tools_refined");
+    let refused =
+        sandbox.deed(["plugin", "build", "my-greeter"]).start().wait_within(PATIENCE).expect_code(1);
+    assert!(refused.stderr.contains("exports_deed_tool_tools_refine"), "{refused}");
+    edit(project, "wit/plugin.wit", "deed:tool/tool@", "deed:tool/no-such-world@");
+    let refused = sandbox.deed(["plugin", "build", "my-greeter"]).run().expect_code(1);
+    assert!(
+        refused.stderr.contains("`my-greeter/wit`") && refused.stderr.contains("no-such-world"),
+        "{refused}"
+    );
+    assert!(fs::read(&component).unwrap() == before, "what failed leaves the component as it was");
+}
+
+/// What a probe says that can tell.
+const TELLS: [(Point, &str); 2] = [(Point::MidExec, "not-landed"), (Point::AfterExec, "landed")];
+
+/// The README of a project shows a probe. With it, a call that must not happen twice is taken on without a question.
+///
+/// `file` gets the code of the README, and is changed by `edits`, which make a tool that is not idempotent and has the trait.
+fn settles_a_call_by_its_probe(
+    sandbox: &Sandbox,
+    file: &str,
+    edits: &[(&str, &str)],
+    verdicts: &[(Point, &str)],
+) {
+    let project = sandbox.home().join("my-greeter");
+    let readme = fs::read_to_string(project.join("README.md")).unwrap();
+    let (_, shown) = readme.split_once("## A probe").unwrap();
+    let (_, code) = shown.split_once("```").unwrap().1.split_once('\n').unwrap();
+    let (probe, _) = code.split_once("```").unwrap();
+    let tools = fs::read_to_string(project.join(file)).unwrap();
+    fs::write(project.join(file), format!("{tools}\n{probe}")).unwrap();
+    for (old, new) in edits {
+        edit(&project, file, old, new);
+    }
+    edit(&project, "wit/plugin.wit", "deed:tool/tool@", "deed:tool/tool-with-probe@");
+    let component = built(sandbox);
+    let component = component.to_str().unwrap();
+    let report: Value = patiently(sandbox.deed(["plugin", "check", component])).json();
+    assert!(report["findings"].to_string().contains("the tools, and a probe"), "{report}");
+    patiently(sandbox.deed(["plugin", "add", component, "--yes"]));
+
+    for (point, verdict) in verdicts {
+        let name = format!("{point:?}");
+        let call = sandbox.call("my_greeter", &json!({ "name": name }));
+        let killed = call.args(["--kill-at", &Kill::new(CALL, *point).to_string()]).run();
+        assert_eq!(killed.ending, Ending::KILLED, "{killed}");
+        let resumed: Envelope = sandbox.resume(None).run().expect_code(0).json();
+        assert_eq!(resumed.status, "done", "{name}");
+        assert_eq!(sandbox.files().text("greeting.txt"), format!("Hello, {name}!\n"));
+        let step: Value = sandbox.deed(["show", &resumed.run, &CALL.to_string()]).run().expect_code(0).json();
+        let events = step["events"].as_array().unwrap().iter();
+        let given: Vec<_> =
+            events.filter(|event| event["event"] == "probed").map(|event| &event["verdict"]).collect();
+        assert_eq!(given, [verdict], "{step}");
+    }
+}
+
+#[test]
+fn the_probe_in_the_readme_of_a_project_in_c_settles_a_call() {
+    if !c_compiler() {
+        return left_out("c", "pip install ziglang");
+    }
+    let sandbox = Sandbox::bare().uncontained();
+    new(&sandbox, "c");
+    let declared = "tool->effect = DEED_TOOL_TYPES_EFFECT_CLASS_IDEMPOTENT;";
+    let probed = "tool->effect = DEED_TOOL_TYPES_EFFECT_CLASS_NON_IDEMPOTENT;\n    \
+                  tool->traits = DEED_TOOL_TYPES_TOOL_TRAITS_PROBES;";
+    settles_a_call_by_its_probe(&sandbox, "plugin.c", &[(declared, probed)], &TELLS);
+}
+
+#[test]
+fn the_probe_in_the_readme_of_a_project_in_python_settles_a_call() {
+    if !componentize_py() {
+        return left_out("python", "pip install componentize-py");
+    }
+    let sandbox = Sandbox::bare().uncontained();
+    new(&sandbox, "python");
+    let edits = [
+        ("EffectClass.IDEMPOTENT", "EffectClass.NON_IDEMPOTENT"),
+        ("traits=ToolTraits(0)", "traits=ToolTraits.PROBES"),
+    ];
+    settles_a_call_by_its_probe(&sandbox, "app.py", &edits, &TELLS);
+}
+
+/// It knows that the file is not there. Of one that is there it cannot say whose it is, and so the owner is asked.
+#[test]
+fn the_probe_in_the_readme_of_a_project_in_javascript_settles_a_call() {
+    let Some(modules) = std::env::var_os("DEED_NODE_MODULES") else {
+        return left_out("js", "npm install");
+    };
+    let sandbox = Sandbox::bare().uncontained();
+    new(&sandbox, "js");
+    std::os::unix::fs::symlink(modules, sandbox.home().join("my-greeter/node_modules")).unwrap();
+    let edits =
+        [("effect: 'idempotent'", "effect: 'non-idempotent'"), ("traits: {}", "traits: { probes: true }")];
+    settles_a_call_by_its_probe(&sandbox, "app.js", &edits, &TELLS[..1]);
+}
+
+#[test]
+fn what_compiles_c_is_told_where_it_is_missing() {
+    let sandbox = Sandbox::bare();
+    new(&sandbox, "c");
+    let build = || sandbox.deed(["plugin", "build", "my-greeter"]);
+    let nothing = sandbox.home().join("nothing");
+    for (variable, value, told) in [
+        ("PATH", nothing.to_str().unwrap(), "`zig` is not installed: `pip install ziglang`"),
+        ("WASI_SDK_PATH", "no-such-sdk", "`no-such-sdk/bin/clang` is not installed: `WASI_SDK_PATH`"),
+    ] {
+        let missing = build().env(variable, value).run().expect_code(2);
+        assert!(missing.stderr.contains(told), "{missing}");
+        assert!(!sandbox.home().join("my-greeter/gen").exists(), "with code 2, nothing was written");
+    }
+}
+
+/// Replace what stands in a file of a project.
+#[track_caller]
+fn edit(project: &Path, file: &str, old: &str, new: &str) {
+    let path = project.join(file);
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains(old), "`{file}` has no `{old}`");
+    fs::write(path, text.replace(old, new)).unwrap();
 }
 
 #[test]

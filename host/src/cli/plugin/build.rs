@@ -16,10 +16,13 @@ pub(super) struct BuildArgs {
     /// The project.
     #[arg(default_value = ".", value_name = "DIR")]
     directory: PathBuf,
+    /// The wasi-sdk that a project in C is built by; without it, a compiler that is installed is.
+    #[arg(long, value_name = "DIR", env = "WASI_SDK_PATH")]
+    wasi_sdk: Option<PathBuf>,
 }
 
 pub(super) fn run(global: &Global, args: &BuildArgs) -> Result<Exit> {
-    let component = project::build(&args.directory)?;
+    let component = project::build(&args.directory, args.wasi_sdk.as_deref())?;
     if global.format == Format::Json {
         output::json(&json!({ "component": component }))?;
     } else {

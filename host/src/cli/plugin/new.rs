@@ -25,6 +25,7 @@ enum LanguageArg {
     Rust,
     Python,
     Js,
+    C,
 }
 
 impl From<LanguageArg> for Language {
@@ -33,6 +34,7 @@ impl From<LanguageArg> for Language {
             LanguageArg::Rust => Self::Rust,
             LanguageArg::Python => Self::Python,
             LanguageArg::Js => Self::JavaScript,
+            LanguageArg::C => Self::C,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use serde::Deserialize;
 
-use super::Language;
+use super::{Language, c};
 
 /// The target that Rust builds components for.
 const RUST_TARGET: &str = "wasm32-wasip2";
@@ -16,7 +16,7 @@ const RUST_TARGET: &str = "wasm32-wasip2";
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// It is no project.
-    #[error("`{}` is no project of a plugin: expected a `Cargo.toml`, an `app.py` or a `package.json`; `deed plugin new` makes one", .0.display())]
+    #[error("`{}` is no project of a plugin: expected a `Cargo.toml`, an `app.py`, a `package.json` or a `plugin.c`; `deed plugin new` makes one", .0.display())]
     NoProject(PathBuf),
     /// A tool is not installed.
     #[error("`{tool}` is not installed: {install}")]
@@ -50,6 +50,30 @@ pub enum BuildError {
         /// How many.
         count: usize,
     },
+    /// The interface does not read, or has no such world.
+    #[error("failed to make bindings from `{}`: {reason}", directory.display())]
+    Interface {
+        /// Where it is.
+        directory: PathBuf,
+        /// What is wrong with it, and where.
+        reason: String,
+    },
+    /// A file of the project cannot be read.
+    #[error("failed to read `{}`: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// What was compiled does not fit the interface.
+    #[error("failed to make a component of `{}`: {reason}", module.display())]
+    Component {
+        /// The compiled module.
+        module: PathBuf,
+        /// What does not fit.
+        reason: String,
+    },
     /// The component cannot be put into its place.
     #[error("failed to write `{}`: {source}", path.display())]
     Write {
@@ -61,12 +85,13 @@ pub enum BuildError {
 }
 
 /// Build the project in `directory`. The component is `NAME.wasm` in it, which is what comes back. What the tools say goes to
-/// standard error.
-pub fn build(directory: &Path) -> Result<PathBuf, BuildError> {
+/// standard error. `wasi_sdk` is a wasi-sdk that a project in C is to be built by; without it, a compiler that is installed is.
+pub fn build(directory: &Path, wasi_sdk: Option<&Path>) -> Result<PathBuf, BuildError> {
     match Language::of(directory) {
         Some(Language::Rust) => rust(directory),
         Some(Language::Python) => python(directory),
         Some(Language::JavaScript) => javascript(directory),
+        Some(Language::C) => c::build(directory, wasi_sdk),
         None => Err(BuildError::NoProject(directory.to_owned())),
     }
 }
@@ -150,7 +175,7 @@ fn javascript(directory: &Path) -> Result<PathBuf, BuildError> {
 }
 
 /// The component of a project that has no name but its directory's.
-fn named_after(directory: &Path) -> PathBuf {
+pub(super) fn named_after(directory: &Path) -> PathBuf {
     let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     let mut file = directory.file_name().unwrap_or_default().to_owned();
     file.push(".wasm");
@@ -158,7 +183,7 @@ fn named_after(directory: &Path) -> PathBuf {
 }
 
 /// Run a tool to its end, and return what it printed.
-fn run(command: &mut Command, install: &'static str) -> Result<String, BuildError> {
+pub(super) fn run(command: &mut Command, install: &'static str) -> Result<String, BuildError> {
     let tool = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().map_err(|source| {
         if source.kind() == io::ErrorKind::NotFound {
@@ -181,7 +206,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_named_with_how_to_get_it() {
         let directory = tempfile::tempdir().unwrap();
-        let error = build(directory.path()).unwrap_err();
+        let error = build(directory.path(), None).unwrap_err();
         assert!(error.to_string().contains("deed plugin new"), "{error}");
         let error =
             run(&mut Command::new("no-such-tool-of-any-language"), "`get it` installs it").unwrap_err();

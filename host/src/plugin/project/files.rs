@@ -36,11 +36,24 @@ const SDK: &[(&str, &str)] = included! {
 const GUESTS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../plugins/Cargo.toml"));
 const LOCK: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../plugins/Cargo.lock"));
 
+macro_rules! vendored {
+    ($path:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/c/", $path))
+    };
+}
+
 macro_rules! template {
     ($path:literal) => {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/", $path, ".in"))
     };
 }
+
+/// cJSON, as it was released.
+const CJSON: &[(&str, &str)] = &[
+    ("cJSON.c", vendored!("cJSON/cJSON.c")),
+    ("cJSON.h", vendored!("cJSON/cJSON.h")),
+    ("LICENSE", vendored!("cJSON/LICENSE")),
+];
 
 /// Every file of a project.
 pub(super) fn of(language: Language) -> Vec<File> {
@@ -48,6 +61,7 @@ pub(super) fn of(language: Language) -> Vec<File> {
         Language::Rust => rust(),
         Language::Python => python(),
         Language::JavaScript => javascript(),
+        Language::C => c(),
     }
 }
 
@@ -102,6 +116,22 @@ fn javascript() -> Vec<File> {
         plain("wit/plugin.wit", template!("js/plugin.wit")),
         plain(".gitignore", "/node_modules\n*.wasm\n"),
     ];
+    files.extend(packages());
+    files
+}
+
+fn c() -> Vec<File> {
+    let mut files = vec![
+        plain("plugin.c", template!("c/plugin.c")),
+        plain("greeting.c", template!("c/greeting.c")),
+        plain("greeting.h", template!("c/greeting.h")),
+        plain("greeting_test.c", template!("c/greeting_test.c")),
+        plain("compile_flags.txt", template!("c/compile_flags.txt")),
+        plain("README.md", template!("c/README.md")),
+        plain("wit/plugin.wit", template!("c/plugin.wit")),
+        plain(".gitignore", "/gen\n/greeting_test\n*.wasm\n"),
+    ];
+    files.extend(CJSON.iter().map(|(name, text)| plain(&format!("cJSON/{name}"), text)));
     files.extend(packages());
     files
 }

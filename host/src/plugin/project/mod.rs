@@ -3,6 +3,7 @@
 //! A project holds the interface, and for Rust the SDK, so that it builds wherever it lies.
 
 mod build;
+mod c;
 mod files;
 
 use std::fmt;
@@ -22,11 +23,13 @@ pub enum Language {
     Python,
     /// Built by componentize-js, from npm.
     JavaScript,
+    /// Built by a C compiler for WASI.
+    C,
 }
 
 impl Language {
     /// Every one.
-    pub const ALL: [Self; 3] = [Self::Rust, Self::Python, Self::JavaScript];
+    pub const ALL: [Self; 4] = [Self::Rust, Self::Python, Self::JavaScript, Self::C];
 
     /// The language of a project, by the file that its tools look for.
     pub fn of(directory: &Path) -> Option<Self> {
@@ -39,6 +42,7 @@ impl Language {
             Self::Rust => "Cargo.toml",
             Self::Python => "app.py",
             Self::JavaScript => "package.json",
+            Self::C => "plugin.c",
         }
     }
 }
@@ -49,6 +53,7 @@ impl fmt::Display for Language {
             Self::Rust => "Rust",
             Self::Python => "Python",
             Self::JavaScript => "JavaScript",
+            Self::C => "C",
         })
     }
 }
