@@ -2,8 +2,8 @@
 //! reason, a neighbour's calls go on, and nothing grows.
 //!
 //! Fault model: each guest does the one thing it is bad at, for ever or far beyond its limit. `DEED_FAULT_ROUNDS` chooses
-//! another number of rounds. How long the neighbour waited is printed (`--nocapture`) and not judged: on a machine that is
-//! busy with other things it says nothing.
+//! another number of rounds. How long the neighbour waited is printed (`--nocapture`), with the machine's load, and not judged:
+//! on a machine that is busy with other things it says nothing.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -134,11 +134,12 @@ fn c15_a_hundred_rounds_of_faults_leave_a_neighbour_alone_and_nothing_behind() {
     waited.sort();
     let at = |part: usize| waited[(waited.len() - 1) * part / 100];
     println!(
-        "{} calls of the neighbour: p50 {:?}, p99 {:?}, longest {:?}",
+        "{} calls of the neighbour: p50 {:?}, p99 {:?}, longest {:?}; load {}",
         waited.len(),
         at(50),
         at(99),
-        at(100)
+        at(100),
+        fs::read_to_string("/proc/loadavg").unwrap().trim()
     );
     assert!(waited.len() > rounds, "the neighbour got on");
     assert_eq!(workspace.path().read_dir().unwrap().count(), 0);

@@ -94,3 +94,29 @@ fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a turn comes to, on a clock and a thread of its own.
+    fn wait(turn: &Turn) -> bool {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(turn.next());
+        turn.held.lock().unwrap().is_some()
+    }
+
+    #[test]
+    fn who_has_no_turn_waits_until_another_one_ends_or_its_patience_does() {
+        let processors = Processors(Arc::new(Semaphore::new(1)));
+        let [first, second] =
+            [(), ()].map(|()| Turn { processors: processors.clone(), held: Mutex::new(None) });
+        assert!(wait(&first));
+        assert!(!wait(&second), "the first one still computes, and the second goes on all the same");
+        first.end();
+        assert!(wait(&second));
+        assert_eq!(processors.0.available_permits(), 0);
+        drop(second);
+        assert_eq!(processors.0.available_permits(), 1, "a call that is over has no turn");
+    }
+}

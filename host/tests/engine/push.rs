@@ -521,6 +521,18 @@ fn a_push_that_is_cancelled_is_in_doubt() {
     assert!(message.contains("cancelled"), "{message}");
 }
 
+#[test]
+fn a_push_that_does_not_end_ends_with_the_calls_time() {
+    let place = Place::new();
+    place.hook("pre-receive", "exec sleep 600");
+    let workspace = place.workspace();
+    let mut call = Place::call(json!({"remote": place.url()}), &workspace);
+    call.timeout = Duration::from_secs(1);
+    let CallEnd::Aborted(abort) = call.run() else { panic!("it was to be ended") };
+    assert_eq!(abort.reason, AbortReason::Timeout, "{abort}");
+    assert_eq!(place.updates(), [""; 0]);
+}
+
 /// Nothing was sent before the receipt was durable.
 #[test]
 fn a_probe_without_a_receipt_says_not_landed() {
