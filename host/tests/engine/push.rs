@@ -4,9 +4,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use deed::capability::GitEnvironment;
-use deed::engine::{CallEnd, EffectClass, EffectState, Engine, EngineConfig, FailureKind, Output, Verdict};
+use deed::engine::{
+    AbortReason, CallEnd, EffectClass, EffectState, Engine, EngineConfig, FailureKind, Output, Verdict,
+};
 use git2::{Oid, Repository};
 use serde_json::{Value, json};
 
