@@ -46,10 +46,10 @@ static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
 fn masked(text: &str) -> String {
     let mut masked = String::new();
     for c in text.chars() {
-        let of_number = |c: char| c.is_ascii_digit() || c == '.';
-        if !c.is_ascii_digit() && !(c == '.' && masked.ends_with('#')) {
+        let in_number = c.is_ascii_digit() || c == '.' && masked.ends_with('#');
+        if !in_number {
             masked.push(c);
-        } else if !masked.ends_with('#') && of_number(c) {
+        } else if !masked.ends_with('#') {
             masked.push('#');
         }
     }
