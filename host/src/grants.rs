@@ -5,6 +5,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::engine::{Limit, OutOfRange, Settings};
 use crate::mission::Network;
 use crate::origin::Origin;
 
@@ -32,13 +33,82 @@ pub struct Grant {
     pub network: Option<Network>,
     /// Bytes of memory one call may use. Default: 256 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = Limit::Memory.least(), max = Limit::Memory.most()))]
     pub memory_bytes: Option<u64>,
     /// Bytes of data that each process of its commands may hold (`RLIMIT_DATA`). Default: what the machine lets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = Limit::CommandMemory.least(), max = Limit::CommandMemory.most()))]
     pub command_memory_bytes: Option<u64>,
-    /// Milliseconds one call may take. Default: what the tool says, else two minutes.
+    /// Milliseconds one call may take, host calls and commands included. Default: what the tool says, else two minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = Limit::Time.least(), max = Limit::Time.most()))]
     pub timeout_ms: Option<u64>,
+    /// Milliseconds a call may go on after a cancel, to stop by itself. Default: 2,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = Limit::CancelGrace.least(), max = Limit::CancelGrace.most()))]
+    pub cancel_grace_ms: Option<u64>,
+    /// Elements of all tables of one call. Default: 100,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = Limit::Table.least(), max = Limit::Table.most()))]
+    pub table_elements: Option<u64>,
+    /// Bytes of a call's arguments, as JSON text. Default: 8 MiB, which is the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = Limit::Input.least(), max = Limit::Input.most()))]
+    pub input_bytes: Option<u64>,
+    /// Bytes of a result. Default: 4 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = Limit::Output.least(), max = Limit::Output.most()))]
+    pub output_bytes: Option<u64>,
+    /// Bytes one call may write to its standard output and error. Default: 16 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = Limit::Stdio.least(), max = Limit::Stdio.most()))]
+    pub stdio_bytes: Option<u64>,
+    /// Log and progress lines of one call that are passed on. Default: 10,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = Limit::LogLines.least(), max = Limit::LogLines.most()))]
+    pub log_lines: Option<u64>,
+    /// Files, directories, streams and timers that one call has open at once. Default: 256.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = Limit::Handles.least(), max = Limit::Handles.most()))]
+    pub handles: Option<u64>,
+    /// Bytes that a tool passes to one call of the host, and those of its result. Default: 64 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = Limit::HostCall.least(), max = Limit::HostCall.most()))]
+    pub host_call_bytes: Option<u64>,
+}
+
+impl Grant {
+    /// What it says of limits.
+    fn limits(&self) -> Settings {
+        Settings::of(|limit| match limit {
+            Limit::Memory => self.memory_bytes,
+            Limit::CommandMemory => self.command_memory_bytes,
+            Limit::Time => self.timeout_ms,
+            Limit::CancelGrace => self.cancel_grace_ms,
+            Limit::Table => self.table_elements,
+            Limit::Input => self.input_bytes,
+            Limit::Output => self.output_bytes,
+            Limit::Stdio => self.stdio_bytes,
+            Limit::LogLines => self.log_lines,
+            Limit::Handles => self.handles,
+            Limit::HostCall => self.host_call_bytes,
+        })
+    }
+
+    /// Whether every limit in `grants` is one that can be kept.
+    pub(crate) fn check_all(grants: &[Self]) -> Result<(), UnusableGrant> {
+        grants.iter().try_for_each(|grant| {
+            grant.limits().check().map_err(|source| UnusableGrant { tool: grant.tool.clone(), source })
+        })
+    }
+}
+
+/// A grant that sets a limit to what it cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the grant of `{tool}`: {source}")]
+pub struct UnusableGrant {
+    tool: String,
+    source: OutOfRange,
 }
 
 /// What a tool may do with the workspace's files.
@@ -103,12 +173,8 @@ pub struct Granted {
     pub remotes: Vec<String>,
     /// Whether its commands reach the network.
     pub network: Network,
-    /// Bytes of memory, when somebody set them.
-    pub memory_bytes: Option<u64>,
-    /// Bytes of data of each process of its commands, when somebody set them.
-    pub command_memory_bytes: Option<u64>,
-    /// Milliseconds, when somebody set them.
-    pub timeout_ms: Option<u64>,
+    /// How much it may use up, where somebody set it.
+    pub limits: Settings,
 }
 
 /// What a tool has without any grant: the workspace, and commands without network.
@@ -127,35 +193,22 @@ impl Granted {
             commands: Some(Vec::new()),
             remotes: Vec::new(),
             network: Network::Closed,
-            memory_bytes: None,
-            command_memory_bytes: None,
-            timeout_ms: None,
+            limits: Settings::none(),
         }
     }
 
     /// What `grants`, in order, say of `tool`: of each field, the first that matches and names it decides.
     pub fn of(tool: &str, grants: &[Grant], network: Network) -> Self {
         let mut granted = Grant::default();
+        let mut limits = Settings::none();
         for grant in grants.iter().filter(|grant| grant.tool == "*" || grant.tool == tool) {
-            let Grant {
-                tool: _,
-                files,
-                hosts,
-                commands,
-                remotes,
-                network,
-                memory_bytes,
-                command_memory_bytes,
-                timeout_ms,
-            } = grant.clone();
-            granted.command_memory_bytes = granted.command_memory_bytes.or(command_memory_bytes);
+            limits = limits.or(&grant.limits());
+            let Grant { files, hosts, commands, remotes, network, .. } = grant.clone();
             granted.files = granted.files.or(files);
             granted.hosts = granted.hosts.or(hosts);
             granted.commands = granted.commands.or(commands);
             granted.remotes = granted.remotes.or(remotes);
             granted.network = granted.network.or(network);
-            granted.memory_bytes = granted.memory_bytes.or(memory_bytes);
-            granted.timeout_ms = granted.timeout_ms.or(timeout_ms);
         }
         Self {
             files: granted.files.unwrap_or_default(),
@@ -163,9 +216,7 @@ impl Granted {
             commands: granted.commands,
             remotes: granted.remotes.unwrap_or_default(),
             network: granted.network.unwrap_or(network),
-            memory_bytes: granted.memory_bytes,
-            command_memory_bytes: granted.command_memory_bytes,
-            timeout_ms: granted.timeout_ms,
+            limits,
         }
     }
 
@@ -189,10 +240,7 @@ impl Granted {
         if other.network == Network::Closed {
             self.network = Network::Closed;
         }
-        let least = |mine: Option<u64>, theirs| mine.into_iter().chain(theirs).min();
-        self.memory_bytes = least(self.memory_bytes, other.memory_bytes);
-        self.command_memory_bytes = least(self.command_memory_bytes, other.command_memory_bytes);
-        self.timeout_ms = least(self.timeout_ms, other.timeout_ms);
+        self.limits = self.limits.meet(&other.limits);
         self
     }
 
@@ -229,7 +277,7 @@ mod tests {
         let granted = of("http_get", value.clone());
         assert_eq!(granted.hosts.len(), 1);
         assert_eq!(
-            (granted.timeout_ms, granted.files, granted.network),
+            (granted.limits.get(Limit::Time), granted.files, granted.network),
             (Some(5), Files::None, Network::Open)
         );
         let other = of("shell", value);
@@ -253,7 +301,7 @@ mod tests {
             (both.commands, both.files, both.remotes.len()),
             (Some(vec!["make".to_owned()]), Files::Read, 0)
         );
-        assert_eq!((both.memory_bytes, both.network), (Some(7), Network::Closed));
+        assert_eq!((both.limits.get(Limit::Memory), both.network), (Some(7), Network::Closed));
         assert_eq!(planned.clone().meet(&planned), planned);
     }
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::grants::Grant;
+use crate::grants::{Grant, UnusableGrant};
 use crate::operator::OperatorFile;
 use crate::policy::Rule;
 
@@ -188,6 +188,14 @@ pub enum MissionError {
         /// What does not fit, and where.
         source: serde_json::Error,
     },
+    /// A grant cannot be kept.
+    #[error("failed to use `{}`: {source}", path.display())]
+    Grant {
+        /// The file.
+        path: PathBuf,
+        /// Which, and why.
+        source: UnusableGrant,
+    },
 }
 
 impl Spec {
@@ -198,11 +206,14 @@ impl Spec {
         let form = |what| move |source| MissionError::Form { what, path: path.to_owned(), source };
         let value: Value = serde_json::from_str(&text).map_err(form("mission"))?;
         // Read from the text and not from the value, so that an error tells line and column.
-        if value.get("calls").is_some() {
-            serde_json::from_str(&text).map(Self::Batch).map_err(form("batch"))
+        let spec = if value.get("calls").is_some() {
+            serde_json::from_str(&text).map(Self::Batch).map_err(form("batch"))?
         } else {
-            serde_json::from_str(&text).map(Self::Mission).map_err(form("mission"))
-        }
+            serde_json::from_str(&text).map(Self::Mission).map_err(form("mission"))?
+        };
+        Grant::check_all(spec.grants())
+            .map_err(|source| MissionError::Grant { path: path.to_owned(), source })?;
+        Ok(spec)
     }
 
     /// In words, what it is for.

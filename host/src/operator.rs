@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,8 @@ use rustix::fs::OFlags;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::engine::OutOfRange;
+use crate::engine::limits::{PARALLEL_CALLS_RANGE, WASM_STACK_RANGE};
 use crate::grants::Grant;
 use crate::origin::Origin;
 use crate::policy::{ClassName, Operator, Rule, SourcedRule};
@@ -38,10 +41,37 @@ pub struct OperatorFile {
     /// Credentials by name. Only the user's own file may hold them: a workspace is shared.
     #[serde(default)]
     pub credentials: BTreeMap<String, CredentialEntry>,
+    /// How the engine is set up. Only the user's own file may hold it: an engine serves every workspace.
+    #[serde(default)]
+    pub engine: EngineSettings,
     /// The installed plugins, by name; `deed plugin add` and `remove` write them. Only the user's own file may hold them: what
     /// comes with a workspace must not decide which code runs.
     #[serde(default)]
     pub plugins: BTreeMap<String, PluginEntry>,
+}
+
+/// What is set of an engine; the rest is as it is by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EngineSettings {
+    /// Calls that have an instance at once; further ones wait. Default: 64.
+    #[serde(default)]
+    #[schemars(range(min = *PARALLEL_CALLS_RANGE.start(), max = *PARALLEL_CALLS_RANGE.end()))]
+    pub parallel_calls: Option<u64>,
+    /// Bytes of a call's stack. Default: 1 MiB.
+    #[serde(default)]
+    #[schemars(range(min = *WASM_STACK_RANGE.start(), max = *WASM_STACK_RANGE.end()))]
+    pub stack_bytes: Option<u64>,
+}
+
+impl EngineSettings {
+    fn check(self) -> Result<(), OutOfRange> {
+        let check = |name, value: Option<u64>, range: RangeInclusive<u64>| {
+            value.map_or(Ok(()), |value| OutOfRange::check(name, value, range))
+        };
+        check("parallel_calls", self.parallel_calls, PARALLEL_CALLS_RANGE)?;
+        check("stack_bytes", self.stack_bytes, WASM_STACK_RANGE)
+    }
 }
 
 /// An installed plugin.
@@ -119,6 +149,23 @@ pub enum OperatorError {
         /// How they would.
         reason: WithinReach,
     },
+    /// A limit is set to what it cannot be.
+    #[error("failed to use `{}`: {reason}", path.display())]
+    Range {
+        /// The file.
+        path: PathBuf,
+        /// Which, and what it may be.
+        reason: String,
+    },
+    /// A workspace's file sets the engine up.
+    #[error(
+        "`{}` sets up the engine, which serves other workspaces as well: move `engine` to the `deed.toml` of your configuration directory",
+        path.display()
+    )]
+    SharedEngine {
+        /// The file.
+        path: PathBuf,
+    },
     /// A workspace's file holds plugins.
     #[error(
         "`{}` holds plugins, and a workspace does not decide which code runs: move `plugins` to the `deed.toml` of your configuration directory",
@@ -164,10 +211,14 @@ impl OperatorFile {
 
     /// What the text of the file at `path` says.
     pub(crate) fn of_text(path: &Path, text: &str) -> Result<Self, OperatorError> {
-        toml::from_str(text).map_err(|error| OperatorError::Form {
+        let file: Self = toml::from_str(text).map_err(|error| OperatorError::Form {
             path: path.to_owned(),
             reason: error.to_string().trim_end().to_owned(),
-        })
+        })?;
+        let unusable = |reason| OperatorError::Range { path: path.to_owned(), reason };
+        Grant::check_all(&file.grants).map_err(|error| unusable(error.to_string()))?;
+        file.engine.check().map_err(|error| unusable(format!("`engine`: {error}")))?;
+        Ok(file)
     }
 }
 
@@ -218,6 +269,8 @@ impl Operator {
                 return Err(OperatorError::SharedCredentials { path });
             } else if !file.plugins.is_empty() {
                 return Err(OperatorError::SharedPlugins { path });
+            } else if file.engine != EngineSettings::default() {
+                return Err(OperatorError::SharedEngine { path });
             }
             let source = path.display().to_string();
             operator

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use wasmtime::component::{HasData, Linker};
 
+use crate::engine::Limit;
 use crate::engine::bindings::deed::tool::run;
-use crate::engine::limits::{LOG_LINE_BYTES, LOG_LINES, RECEIPT_BYTES};
+use crate::engine::limits::{LOG_LINE_BYTES, RECEIPT_BYTES};
 use crate::engine::request::{CallObserver, CancelToken, LogLevel};
 
 /// Who listens to one call.
@@ -13,21 +14,25 @@ pub(crate) struct RunCtx {
     observer: Arc<dyn CallObserver>,
     cancel: CancelToken,
     lines: u32,
+    lines_allowed: u32,
 }
 
 impl RunCtx {
-    pub(crate) fn new(observer: Arc<dyn CallObserver>, cancel: CancelToken) -> Self {
-        Self { observer, cancel, lines: 0 }
+    /// `lines_allowed` of it are passed on.
+    pub(crate) fn new(observer: Arc<dyn CallObserver>, cancel: CancelToken, lines_allowed: u32) -> Self {
+        Self { observer, cancel, lines: 0, lines_allowed }
     }
 
     /// Whether one more line may reach the observer; says once that no further ones do.
     fn admit_line(&mut self) -> bool {
         self.lines = self.lines.saturating_add(1);
-        if self.lines == LOG_LINES {
-            let message = format!("more than {LOG_LINES} lines; further ones are dropped");
+        let allowed = self.lines_allowed;
+        if self.lines == allowed.saturating_add(1) {
+            let message =
+                format!("more than {allowed} lines; further ones are dropped ({})", Limit::LogLines);
             self.observer.log(LogLevel::Warn, &message);
         }
-        self.lines < LOG_LINES
+        self.lines <= allowed
     }
 }
 

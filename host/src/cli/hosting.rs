@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -12,6 +11,7 @@ use deed::capability::{CommandEnvironment, GitEnvironment};
 use deed::crash_test::Trace;
 use deed::engine::{CancelToken, Engine, EngineConfig, Limits};
 use deed::model::Model;
+use deed::operator::{EngineSettings, FILE_NAME, OperatorFile};
 use deed::plugin::installed::Installed;
 use deed::policy::Operator;
 use deed::runner::{Envelope, Host, OnUnknown, Runner};
@@ -21,14 +21,12 @@ use deed::toolbox::{PluginSource, RefusedPlugin, Toolbox};
 use deed::watch::{Absent, Owner, Watcher};
 use deed_journal::{Clock, Entropy, Journal, RunId};
 use etcetera::BaseStrategy;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 
 use super::failure::Usage;
 use super::power_cut::PowerCut;
 use super::terminal::{self, CompileLines, LoggedModel, TerminalOwner, TerminalWatcher};
 use super::trace::{KillSelf, TracedPoints, TracedWatcher};
-use super::{Global, credentials, journal_path, power_cut};
+use super::{Global, credentials, journal_path, power_cut, signals};
 
 /// What a crash test may ask of a command that executes steps.
 #[derive(Debug, Args)]
@@ -101,7 +99,14 @@ impl From<OnUnknownArg> for OnUnknown {
 /// An engine with what commands, git and requests find. No compiled code is taken from `workspaces`.
 pub(super) fn engine(workspaces: Vec<PathBuf>) -> Result<Engine> {
     let cache_dir = etcetera::choose_base_strategy().ok().map(|strategy| strategy.cache_dir().join("deed"));
+    let EngineSettings { parallel_calls, stack_bytes } = engine_settings()?;
+    let default = EngineConfig::default();
     let config = EngineConfig {
+        // Both are within their range, which these types hold.
+        parallel_calls: parallel_calls
+            .and_then(|calls| calls.try_into().ok())
+            .unwrap_or(default.parallel_calls),
+        stack_bytes: stack_bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(default.stack_bytes),
         cache_dir,
         workspaces,
         git: git_environment(),
@@ -113,6 +118,13 @@ pub(super) fn engine(workspaces: Vec<PathBuf>) -> Result<Engine> {
         on_compile: Some(Arc::new(CompileLines::default())),
     };
     Ok(Engine::new(config)?)
+}
+
+/// What the user's own `deed.toml` says of the engine.
+fn engine_settings() -> Result<EngineSettings> {
+    let Some(directory) = config_dir() else { return Ok(EngineSettings::default()) };
+    let file = OperatorFile::read(&directory.join(FILE_NAME)).map_err(|error| Usage(error.to_string()))?;
+    Ok(file.unwrap_or_default().engine)
 }
 
 /// Open every plugin: the standard ones, the installed ones, and those of `--tools`. No compiled code is taken from
@@ -275,6 +287,7 @@ pub(super) fn host(
     } else {
         Arc::new(Absent)
     };
+    let cancel = CancelToken::new();
     Host {
         journal: Arc::new(journal),
         toolbox,
@@ -291,24 +304,9 @@ pub(super) fn host(
         on_unknown: unattended.on_unknown.into(),
         owner,
         limits: Limits::default(),
-        cancel: CancelToken::new(),
-        stop: stop_on_signal(),
+        stop: signals::obey(cancel.clone()),
+        cancel,
     }
-}
-
-/// The first SIGTERM or SIGINT asks the run to stop before its next step, and the journal is closed; a second one ends
-/// the process at once, which loses nothing either.
-fn stop_on_signal() -> Arc<AtomicBool> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT] {
-        // In this order: the second signal finds the flag that the first one has set.
-        let registered = flag::register_conditional_default(signal, Arc::clone(&stop))
-            .and_then(|_| flag::register(signal, Arc::clone(&stop)));
-        if let Err(error) = registered {
-            eprintln!("warning: signal {signal} ends this process at once: {error}");
-        }
-    }
-    stop
 }
 
 /// Take a run on until it ends or waits.

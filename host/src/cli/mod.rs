@@ -23,6 +23,7 @@ mod run;
 mod runs;
 mod session;
 mod show;
+mod signals;
 mod steps;
 mod terminal;
 mod tools;

@@ -11,7 +11,7 @@ use super::descriptor::Described;
 use super::end::{Raw, accept, accept_verdict, failure, returned, sync};
 use super::exports::Exports;
 use super::functions::Functions;
-use super::limits::{DESCRIBE_TIMEOUT, HOSTCALL_BYTES, Limits};
+use super::limits::{DESCRIBE_TIMEOUT, Limits};
 use super::plugin::{LoadError, Plugin};
 use super::request::{
     Abort, AbortReason, CallContext, CallEnd, CallObserver, CallRequest, CancelToken, Grants, NoObserver,
@@ -210,13 +210,15 @@ impl Engine {
                 refusals: Vec::new(),
             })?;
         let raw = self.runtime.block_on(async {
-            let _slot = self.slots.acquire().await.expect("the semaphore is never closed");
+            let _slot = tokio::select! {
+                biased;
+                () = request.cancel.cancelled() => return Raw::NeverBegun,
+                slot = self.slots.acquire() => slot.expect("the semaphore is never closed"),
+            };
             let call = async {
                 let mut store = Store::new(&self.wasm, state);
                 store.limiter(|state| &mut state.usage);
-                store.set_hostcall_fuel(HOSTCALL_BYTES);
-                store.set_epoch_deadline(1);
-                store.epoch_deadline_async_yield_and_update(1);
+                store.set_hostcall_fuel(request.limits.host_call_bytes);
                 if request.observer.awaits_host_call() {
                     let observer = Arc::clone(request.observer);
                     let mut first = true;
@@ -227,7 +229,7 @@ impl Engine {
                         Ok(())
                     });
                 }
-                body(&mut store).await
+                self.processors.share(&mut store, body).await
             };
             let cancelled = async {
                 request.cancel.cancelled().await;
@@ -237,7 +239,7 @@ impl Engine {
                 biased;
                 result = call => match result {
                     Ok(value) => Raw::Returned(value),
-                    Err(error) => Raw::Trapped(error),
+                    Err(error) => Raw::Trapped { error, stack_bytes: self.stack_bytes },
                 },
                 () = sleep(request.timeout) => Raw::OutOfTime,
                 () = cancelled => Raw::Cancelled,

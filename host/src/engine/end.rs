@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
 
+use indicatif::BinaryBytes;
 use wasmtime::component::ResourceTableError;
 use wasmtime::{PoolConcurrencyLimitError, Trap};
 use wasmtime_wasi::I32Exit;
@@ -11,8 +12,9 @@ use wasmtime_wasi::I32Exit;
 use super::bindings::NotJson;
 use super::bindings::deed::tool::types as wit;
 use super::bindings::probing::exports::deed::tool::reconcile;
-use super::limits::{LimitReached, MESSAGE_BYTES, OUTPUT_JSON_BYTES, STDERR_LINES_SHOWN, shortened};
+use super::limits::{LimitReached, Limits, MESSAGE_BYTES, OUTPUT_JSON_BYTES, STDERR_LINES_SHOWN, shortened};
 use super::request::{Abort, AbortReason, CallEnd, CallRequest, LogLevel};
+use super::setting::Limit;
 use super::state::Traces;
 use super::types::{EffectState, FailureKind, Output, ToolFailure, Verdict};
 
@@ -23,9 +25,15 @@ const WRAPPED: u64 = 0xF000_0000;
 /// How a call's future ended.
 pub(super) enum Raw<T> {
     Returned(T),
-    Trapped(wasmtime::Error),
+    Trapped {
+        error: wasmtime::Error,
+        /// How large its stack was.
+        stack_bytes: usize,
+    },
     OutOfTime,
     Cancelled,
+    /// It was cancelled while it waited for an instance, or before.
+    NeverBegun,
 }
 
 /// What the component returned, or why it did not. Its last words, and what was refused to it, go to the observer either
@@ -33,19 +41,20 @@ pub(super) enum Raw<T> {
 pub(super) fn returned<T>(request: &CallRequest<'_>, traces: &Traces, raw: Raw<T>) -> Result<T, Abort> {
     let end = match raw {
         Raw::Returned(value) => Ok(value),
-        Raw::Trapped(error) => {
-            let (reason, message) = classify(&error);
-            Err((reason, message))
-        }
+        Raw::Trapped { error, stack_bytes } => Err(classify(&error, request.limits, stack_bytes)),
+        Raw::NeverBegun => Err((AbortReason::Cancelled, "was cancelled before it began".to_owned())),
         Raw::OutOfTime => {
             let limit_ms = request.timeout.as_millis();
-            Err((AbortReason::Timeout, format!("ran out of time after {limit_ms} ms")))
+            Err((AbortReason::Timeout, format!("ran out of time after {limit_ms} ms ({})", Limit::Time)))
         }
         Raw::Cancelled => {
             let grace_ms = request.limits.cancel_grace.as_millis();
             Err((
                 AbortReason::Cancelled,
-                format!("was cancelled, and did not stop by itself within {grace_ms} ms"),
+                format!(
+                    "was cancelled, and did not stop by itself within {grace_ms} ms ({})",
+                    Limit::CancelGrace
+                ),
             ))
         }
     };
@@ -72,7 +81,8 @@ pub(super) fn accept(
     let size = size_bytes(&output);
     let allowed = request.limits.output_bytes;
     if size > allowed {
-        let message = format!("`{tool}` returned {size} bytes; at most {allowed} are taken");
+        let message =
+            format!("`{tool}` returned {size} bytes; at most {allowed} are taken ({})", Limit::Output);
         return Err(not_taken(AbortReason::OutputLimit, &message, traces));
     }
     let output: Output = output.try_into().map_err(|error: NotJson| {
@@ -187,7 +197,7 @@ fn last_lines(text: &str) -> Vec<&str> {
 }
 
 /// Why a component trapped.
-fn classify(error: &wasmtime::Error) -> (AbortReason, String) {
+fn classify(error: &wasmtime::Error, limits: &Limits, stack_bytes: usize) -> (AbortReason, String) {
     if let Some(limit) = error.downcast_ref::<LimitReached>() {
         let reason = match limit {
             LimitReached::Memory { .. } | LimitReached::Table { .. } => AbortReason::Memory,
@@ -199,17 +209,32 @@ fn classify(error: &wasmtime::Error) -> (AbortReason, String) {
         return (AbortReason::Trap, format!("exited with code {} instead of returning", exit.0));
     }
     if let Some(ResourceTableError::Full) = error.downcast_ref::<ResourceTableError>() {
-        return (AbortReason::ResourceLimit, "holds more open handles than it may".to_owned());
+        let allowed = limits.handles;
+        let message = format!(
+            "wanted more than {allowed} files, streams and other handles open at once ({})",
+            Limit::Handles
+        );
+        return (AbortReason::ResourceLimit, message);
     }
     match error.downcast_ref::<Trap>() {
-        Some(Trap::StackOverflow) => (AbortReason::Stack, "overflowed its stack".to_owned()),
-        Some(Trap::MemoryOutOfBounds) if faulted_below_start(error) => {
-            (AbortReason::Stack, "overflowed its stack (it grew below the start of its memory)".to_owned())
+        Some(Trap::StackOverflow) => {
+            let size = BinaryBytes(stack_bytes as u64);
+            (AbortReason::Stack, format!("overflowed its stack of {size} (`stack_bytes` under `engine`)"))
         }
+        Some(Trap::MemoryOutOfBounds) if faulted_below_start(error) => (
+            AbortReason::Stack,
+            "overflowed its stack, which is in its memory and as large as it was built with".to_owned(),
+        ),
         Some(Trap::UnreachableCodeReached) => {
             (AbortReason::Trap, "panicked or gave up (`unreachable`)".to_owned())
         }
         Some(trap) => (AbortReason::Trap, format!("trapped: {trap}")),
+        // wasmtime has no public type for a bound of a host call.
+        None if error.root_cause().to_string().contains("fuel") => {
+            let allowed = BinaryBytes(limits.host_call_bytes as u64);
+            let message = format!("passed more than {allowed} to the host at once ({})", Limit::HostCall);
+            (AbortReason::ResourceLimit, message)
+        }
         None => (host_reason(error), format!("was ended: {}", error.root_cause())),
     }
 }
@@ -225,16 +250,9 @@ fn faulted_below_start(error: &wasmtime::Error) -> bool {
     })
 }
 
-/// An end that is no trap of the component: no room for another instance, or a bound of a host call. wasmtime has no
-/// public type for the latter.
+/// An end that is no trap of the component.
 fn host_reason(error: &wasmtime::Error) -> AbortReason {
-    if error.is::<PoolConcurrencyLimitError>() {
-        AbortReason::Host
-    } else if error.root_cause().to_string().contains("fuel") {
-        AbortReason::ResourceLimit
-    } else {
-        AbortReason::Trap
-    }
+    if error.is::<PoolConcurrencyLimitError>() { AbortReason::Host } else { AbortReason::Trap }
 }
 
 /// Make durable what an effectful call changed by other means than those that sync by themselves (plain WASI, commands).

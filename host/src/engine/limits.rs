@@ -1,9 +1,13 @@
 //! What a call may use up, and why that much.
 
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use indicatif::BinaryBytes;
 use wasmtime::ResourceLimiter;
+
+use super::setting::{Limit, Settings};
 
 /// Linear memory of one call, all its memories together. Four times what the largest standard tool needs to search a
 /// file of [`HOSTCALL_BYTES`] (content, lines, result), and small enough that eight parallel calls fit in 2 GiB.
@@ -13,13 +17,21 @@ pub const MEMORY_BYTES: usize = 256 << 20;
 /// table seen in a Rust component has about 3,000.
 pub const TABLE_ELEMENTS: usize = 100_000;
 
+/// The most that [`TABLE_ELEMENTS`] may be set to, and what the pool reserves (not uses) for each table: 8 MiB of address
+/// space.
+pub const TABLE_ELEMENTS_MOST: usize = 1_000_000;
+
 /// Stack of the compiled code. Twice wasmtime's default: recursive descent over nested JSON in a debug build needs it.
 /// A guest's own stack (1 MiB in a Rust component) is in its linear memory and ends first in most programs.
 pub const WASM_STACK_BYTES: usize = 1 << 20;
 
-/// Stack of the host's side of a call: [`WASM_STACK_BYTES`], and as much again for host functions, of which git and the
-/// directory walk are the deepest. Only touched pages cost memory.
-pub const ASYNC_STACK_BYTES: usize = 2 << 20;
+/// What [`WASM_STACK_BYTES`] may be set to. Below, a host call that takes a path does not fit; above, the pool's address
+/// space would be mostly stacks.
+pub const WASM_STACK_RANGE: RangeInclusive<u64> = 64 << 10..=64 << 20;
+
+/// What a call's stack has beyond [`WASM_STACK_BYTES`], for host functions, of which git and the directory walk are the
+/// deepest. Only touched pages cost memory.
+pub const HOST_STACK_BYTES: usize = 1 << 20;
 
 /// Bytes one host call may move out of the guest. The largest is a file given to `workspace.replace`; 64 MiB is far
 /// beyond any file a model writes, and a quarter of [`MEMORY_BYTES`], which holds it more than once.
@@ -85,6 +97,9 @@ pub const EPOCH_TICK: Duration = Duration::from_millis(10);
 /// and the runner starts far fewer.
 pub const PARALLEL_CALLS: u32 = 64;
 
+/// What [`PARALLEL_CALLS`] may be set to. A thousand of them reserve 4 TiB of the 128 that there are.
+pub const PARALLEL_CALLS_RANGE: RangeInclusive<u64> = 1..=1_000;
+
 /// Core instances, memories and tables of one component. The largest component of a Rust guest has 4 core instances,
 /// 1 memory and 2 tables; one composed of several has a multiple of it.
 pub const CORE_PARTS: u32 = 16;
@@ -100,17 +115,23 @@ pub(crate) fn shortened(mut text: String, limit_bytes: usize) -> String {
     text
 }
 
-/// What one call may use up; [`Limits::default`] is the constants above.
+/// What one call may use up; [`Limits::default`] is the constants above. How long it may take is a matter of each tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of linear memory; [`MEMORY_BYTES`] by default.
     pub memory_bytes: usize,
-    /// Table elements; [`TABLE_ELEMENTS`] by default.
+    /// Table elements; [`TABLE_ELEMENTS`] by default, [`TABLE_ELEMENTS_MOST`] at most.
     pub table_elements: usize,
     /// Bytes of a result; [`OUTPUT_BYTES`] by default.
     pub output_bytes: usize,
     /// Bytes written to standard output and error; [`STDIO_BYTES`] by default.
     pub stdio_bytes: u64,
+    /// Log and progress lines that are passed on; [`LOG_LINES`] by default.
+    pub log_lines: u32,
+    /// What is open at once; [`HANDLES`] by default.
+    pub handles: usize,
+    /// Bytes that one host call may move; [`HOSTCALL_BYTES`] by default.
+    pub host_call_bytes: usize,
     /// How long it may go on after a cancel; [`CANCEL_GRACE`] by default.
     pub cancel_grace: Duration,
 }
@@ -122,19 +143,49 @@ impl Default for Limits {
             table_elements: TABLE_ELEMENTS,
             output_bytes: OUTPUT_BYTES,
             stdio_bytes: STDIO_BYTES,
+            log_lines: LOG_LINES,
+            handles: HANDLES,
+            host_call_bytes: HOSTCALL_BYTES,
             cancel_grace: CANCEL_GRACE,
         }
+    }
+}
+
+impl Limits {
+    /// These, but for what was set.
+    #[must_use]
+    pub(crate) fn with(mut self, settings: &Settings) -> Self {
+        // What a number is too large for is no limit.
+        let size = |limit| settings.get(limit).map(|value| usize::try_from(value).unwrap_or(usize::MAX));
+        let set = |place: &mut usize, limit| *place = size(limit).unwrap_or(*place);
+        set(&mut self.memory_bytes, Limit::Memory);
+        set(&mut self.table_elements, Limit::Table);
+        set(&mut self.output_bytes, Limit::Output);
+        set(&mut self.handles, Limit::Handles);
+        set(&mut self.host_call_bytes, Limit::HostCall);
+        self.stdio_bytes = settings.get(Limit::Stdio).unwrap_or(self.stdio_bytes);
+        let lines = settings.get(Limit::LogLines).map(|lines| u32::try_from(lines).unwrap_or(u32::MAX));
+        self.log_lines = lines.unwrap_or(self.log_lines);
+        let grace = settings.get(Limit::CancelGrace).map(Duration::from_millis);
+        self.cancel_grace = grace.unwrap_or(self.cancel_grace);
+        self
     }
 }
 
 /// A limit that a call ran into, carried as the cause of its trap.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LimitReached {
-    #[error("asked for {wanted} bytes of memory, and may have {allowed}")]
+    #[error(
+        "wanted {} of memory; it may take {} ({})",
+        BinaryBytes(*wanted as u64), BinaryBytes(*allowed as u64), Limit::Memory
+    )]
     Memory { wanted: usize, allowed: usize },
-    #[error("asked for {wanted} table elements, and may have {allowed}")]
+    #[error("wanted {wanted} table elements; it may take {allowed} ({})", Limit::Table)]
     Table { wanted: usize, allowed: usize },
-    #[error("wrote more than {allowed} bytes to its standard output and error")]
+    #[error(
+        "wrote more than {} to its standard output and error ({})",
+        BinaryBytes(*allowed), Limit::Stdio
+    )]
     Stdio { allowed: u64 },
 }
 

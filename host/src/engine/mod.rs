@@ -16,7 +16,9 @@ pub mod limits;
 mod load;
 mod offered;
 mod plugin;
+mod processors;
 pub(crate) mod request;
+pub mod setting;
 mod state;
 mod stub;
 pub(crate) mod types;
@@ -33,8 +35,9 @@ use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use self::cache::Cache;
 use self::limits::{
-    ASYNC_STACK_BYTES, CORE_PARTS, EPOCH_TICK, PARALLEL_CALLS, TABLE_ELEMENTS, WASM_STACK_BYTES,
+    CORE_PARTS, EPOCH_TICK, HOST_STACK_BYTES, PARALLEL_CALLS, TABLE_ELEMENTS_MOST, WASM_STACK_BYTES,
 };
+use self::processors::Processors;
 use self::state::{CallState, Surroundings};
 use crate::capability::{CommandEnvironment, Credential, GitEnvironment};
 
@@ -49,13 +52,14 @@ pub use self::request::{
     Abort, AbortReason, CallContext, CallEnd, CallObserver, CallRequest, CancelToken, Grants, LogLevel,
     NoObserver,
 };
+pub use self::setting::{Limit, OutOfRange, Settings};
 pub use self::types::{
     Content, Digest, EffectClass, EffectPlan, EffectState, FailureKind, Output, Refusal, ToolDescriptor,
     ToolFailure, ToolTraits, Verdict,
 };
 
 /// How an engine is set up.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct EngineConfig {
     /// Where compiled components are kept; nowhere when none. Created for its owner alone. One that belongs to somebody
     /// else, that others may write to, or that lies in one of [`workspaces`](Self::workspaces), is not used;
@@ -69,8 +73,29 @@ pub struct EngineConfig {
     pub git: GitEnvironment,
     /// What the host adds to requests that name it.
     pub credentials: Vec<Credential>,
+    /// Calls that have an instance at once; further ones wait, and the wait is not a part of their time. [`PARALLEL_CALLS`]
+    /// by default.
+    pub parallel_calls: u32,
+    /// Bytes of a call's stack; [`WASM_STACK_BYTES`] by default. Host functions have [`HOST_STACK_BYTES`] besides.
+    pub stack_bytes: usize,
     /// Who is told of what is compiled; nobody when none.
     pub on_compile: Option<Arc<dyn CompileObserver>>,
+}
+
+impl Default for EngineConfig {
+    /// Nothing is kept, commands and git find the system's own directories, and no request finds a credential.
+    fn default() -> Self {
+        Self {
+            cache_dir: None,
+            workspaces: Vec::new(),
+            commands: CommandEnvironment::default(),
+            git: GitEnvironment::default(),
+            credentials: Vec::new(),
+            parallel_calls: PARALLEL_CALLS,
+            stack_bytes: WASM_STACK_BYTES,
+            on_compile: None,
+        }
+    }
 }
 
 /// Told of what is compiled, which may take a minute. By several threads at once, when several components are.
@@ -107,7 +132,12 @@ pub struct Engine {
     started: SystemTime,
     /// Drives timers, pipes and child processes; guests run elsewhere.
     runtime: Runtime,
+    /// Who has an instance.
     slots: Semaphore,
+    /// How large a call's stack is.
+    stack_bytes: usize,
+    /// Who of them computes.
+    processors: Processors,
 }
 
 impl Engine {
@@ -115,8 +145,9 @@ impl Engine {
     pub fn new(config: EngineConfig) -> Result<Self, EngineError> {
         let setup = |error: wasmtime::Error| EngineError::Setup(format!("{error:#}"));
         // Without room for the pool's address space (a container's limit, say), instances are made one by one.
-        let wasm =
-            wasmtime::Engine::new(&pooled()).or_else(|_| wasmtime::Engine::new(&basic())).map_err(setup)?;
+        let wasm = wasmtime::Engine::new(&pooled(&config))
+            .or_else(|_| wasmtime::Engine::new(&basic(&config)))
+            .map_err(setup)?;
         let linker = state::linker(&wasm).map_err(setup)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -147,7 +178,9 @@ impl Engine {
             },
             started: SystemTime::now(),
             runtime,
-            slots: Semaphore::new(PARALLEL_CALLS as usize),
+            slots: Semaphore::new(config.parallel_calls.max(1) as usize),
+            stack_bytes: config.stack_bytes,
+            processors: Processors::new(),
         })
     }
 
@@ -174,30 +207,31 @@ impl std::fmt::Debug for Engine {
 }
 
 /// What both ways to allocate have in common.
-fn basic() -> Config {
+fn basic(engine: &EngineConfig) -> Config {
     let mut config = Config::new();
     config
         .epoch_interruption(true)
-        .max_wasm_stack(WASM_STACK_BYTES)
-        .async_stack_size(ASYNC_STACK_BYTES)
+        .max_wasm_stack(engine.stack_bytes)
+        .async_stack_size(engine.stack_bytes.saturating_add(HOST_STACK_BYTES))
         // Nothing of the interface is concurrent within an instance; without it a call is about a third cheaper.
         .concurrency_support(false);
     config
 }
 
 /// Instances from a pool: a fresh one costs a few microseconds, and memory is given back after each call.
-fn pooled() -> Config {
+fn pooled(engine: &EngineConfig) -> Config {
     let mut pool = PoolingAllocationConfig::new();
-    let parts = PARALLEL_CALLS * CORE_PARTS;
-    pool.total_component_instances(PARALLEL_CALLS)
+    let calls = engine.parallel_calls.max(1);
+    let parts = calls.saturating_mul(CORE_PARTS);
+    pool.total_component_instances(calls)
         .total_core_instances(parts)
-        .total_memories(PARALLEL_CALLS)
+        .total_memories(calls)
         .total_tables(parts)
-        .total_stacks(PARALLEL_CALLS)
+        .total_stacks(calls)
         .max_core_instances_per_component(CORE_PARTS)
         .max_tables_per_component(CORE_PARTS)
-        .table_elements(TABLE_ELEMENTS);
-    let mut config = basic();
+        .table_elements(TABLE_ELEMENTS_MOST);
+    let mut config = basic(engine);
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     config
 }

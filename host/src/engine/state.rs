@@ -12,8 +12,9 @@ use wasmtime_wasi::sockets::WasiSocketsCtxView;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtxView, WasiHttpView};
 
-use super::limits::{HANDLES, Usage};
+use super::limits::Usage;
 use super::request::CallRequest;
+use super::setting::Limit;
 use crate::capability::clock::{self, ClockCtx, ClockCtxView, ClockView};
 use crate::capability::filesystem::{self, FilesystemCtxView, FilesystemView};
 use crate::capability::git::{self, GitCtx, GitCtxView, GitEnvironment, GitView};
@@ -115,7 +116,7 @@ impl CallState {
         }
 
         let mut table = ResourceTable::new();
-        table.set_max_capacity(HANDLES);
+        table.set_max_capacity(request.limits.handles);
 
         let hold = Hold::new(request.lock);
         let traces = Traces { gate: gate.clone(), stdio };
@@ -125,7 +126,7 @@ impl CallState {
             usage: Usage::new(request.limits),
             root: directory.clone(),
             clock: ClockCtx::new(request.clock_ms),
-            run: RunCtx::new(Arc::clone(request.observer), request.cancel.clone()),
+            run: RunCtx::new(Arc::clone(request.observer), request.cancel.clone(), request.limits.log_lines),
             workspace: WorkspaceCtx::builder(gate.clone())
                 .directory(directory.clone())
                 .idempotency_key(request.context.idempotency_key)
@@ -136,7 +137,7 @@ impl CallState {
                 .cancel(request.cancel.clone())
                 .network(grants.granted.network == Network::Open)
                 .contained(request.stage.cloned())
-                .memory(grants.granted.command_memory_bytes)
+                .memory(grants.granted.limits.get(Limit::CommandMemory))
                 .hold(hold.clone())
                 .observer(Arc::clone(request.observer))
                 .build(),

@@ -1,7 +1,6 @@
 //! A batch: its steps, one after the other, neighbouring pure calls in parallel.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
 use deed_journal::{
@@ -352,6 +351,10 @@ impl<'h> Runner<'h> {
                 }
                 Ended::InDoubt(error) => error.message,
             };
+            if self.host.cancel.is_cancelled() {
+                // Another attempt would be cancelled as well, and so would a probe.
+                return self.stop();
+            }
             abnormal += 1;
             let idempotent = self.batch[index].planned.effect == EffectClass::Idempotent;
             if !idempotent || abnormal >= ABNORMAL_ENDS {
@@ -386,7 +389,7 @@ impl<'h> Runner<'h> {
         self.commit_durably()?;
         let message = "waits for another writer of this workspace to end its call";
         self.host.watcher.log(seq, LogLevel::Warn, message);
-        let stopped = || self.host.stop.load(Ordering::Relaxed);
+        let stopped = || self.host.is_to_stop();
         let failed = |source| RunError::Turn { workspace, source };
         match lock.turn(stopped).map_err(failed)? {
             Some(turn) => Ok(Some(turn)),

@@ -14,8 +14,8 @@ use deed_journal::{
 use super::{Host, RunError};
 use crate::boundary::{Boundaries, Boundary, KillPoint};
 use crate::engine::{
-    CallContext, CallEnd, CallObserver, CallRequest, CancelToken, Engine, Grants, Limits, LogLevel, Plugin,
-    Verdict,
+    CallContext, CallEnd, CallObserver, CallRequest, CancelToken, Engine, Grants, Limit, Limits, LogLevel,
+    Plugin, Verdict,
 };
 use crate::grants::Granted;
 use crate::stage::Mounted;
@@ -62,11 +62,9 @@ impl<'h> Execution<'h> {
     pub(super) fn new(host: &'h Host, run: &Run, request: Request<'_>) -> Self {
         let Request { step, plugin, granted, attempt, clock_ms } = request;
         let told_ms = plugin.tool(&step.planned.name).and_then(|tool| tool.timeout_ms).map(u64::from);
-        let timeout = granted.timeout_ms.or(told_ms).map_or(DEFAULT_TIMEOUT, Duration::from_millis);
-        let mut limits = host.limits.clone();
-        if let Some(bytes) = granted.memory_bytes {
-            limits.memory_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        }
+        let timeout =
+            granted.limits.get(Limit::Time).or(told_ms).map_or(DEFAULT_TIMEOUT, Duration::from_millis);
+        let limits = host.limits.clone().with(&granted.limits);
         let key = host.journal.key(run, step.seq);
         let observer = StepObserver {
             journal: Arc::clone(&host.journal),

@@ -70,10 +70,18 @@ pub struct Host {
     pub owner: Arc<dyn Owner>,
     /// What each call may use up.
     pub limits: Limits,
-    /// Asks calls to stop.
+    /// Asks calls to stop, and runs before their next step. A call that did not stop by itself, and may have had its
+    /// effect, is settled when its run is taken on, as after a crash.
     pub cancel: CancelToken,
     /// Asks runs to stop before their next step: what is under way ends and is recorded first.
     pub stop: Arc<AtomicBool>,
+}
+
+impl Host {
+    /// Whether somebody asked runs to stop.
+    fn is_to_stop(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.cancel.is_cancelled()
+    }
 }
 
 /// Why a run cannot go on. Its records are as they were at its last commit.
@@ -332,9 +340,14 @@ impl<'h> Runner<'h> {
 
     /// Between two steps is the place to stop: nothing is under way.
     fn stop_if_asked(&mut self) -> Result<(), RunError> {
-        if !self.host.stop.load(Ordering::Relaxed) || self.run.status.has_ended() {
+        if !self.host.is_to_stop() || self.run.status.has_ended() {
             return Ok(());
         }
+        self.stop()
+    }
+
+    /// Stop here, with everything recorded that is known.
+    fn stop<T>(&mut self) -> Result<T, RunError> {
         self.commit_durably()?;
         Err(RunError::Stopped(self.run.id))
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{RunError, Runner};
 use crate::arguments::shown_args;
-use crate::engine::{Plugin, ToolDescriptor};
+use crate::engine::{Limit, Plugin, ToolDescriptor};
 use crate::grants::HostGrant;
 use crate::host_tools::{self, HostTool};
 use crate::mission::{Call, Network};
@@ -90,6 +90,10 @@ impl Runner<'_> {
                 return (planned, None);
             }
         };
+        if let Err(error) = self.input_fits(call) {
+            planned.refused = Some(error);
+            return (planned, None);
+        }
         planned.component = toolbox.component(tool);
         let rule = self.policy.decide(&call.tool, &call.input);
         planned.effect = self.effective_class(tool, call, rule.as_ref());
@@ -128,6 +132,21 @@ impl Runner<'_> {
             };
         }
         (planned, question)
+    }
+
+    /// Whether the arguments are within what the tool was granted.
+    fn input_fits(&self, Call { tool, input }: &Call) -> Result<(), StepError> {
+        let Some(allowed) = self.policy.granted(tool).limits.get(Limit::Input) else { return Ok(()) };
+        let bytes = input.to_string().len() as u64;
+        if bytes <= allowed {
+            return Ok(());
+        }
+        let kind = "invalid-arguments".to_owned();
+        let message = format!(
+            "the arguments of `{tool}` are {bytes} bytes; at most {allowed} are taken ({}): pass less at a time",
+            Limit::Input
+        );
+        Err(StepError { kind, message, effect: EffectState::NotApplied })
     }
 
     /// The class of a call: what the tool declares, narrowed by its `refine` as far as the grants can hold it to that, raised

@@ -100,6 +100,10 @@ impl Runner<'_> {
         }
         self.approach(seq)?;
         let verdict = self.execution_of(index, plugin, granted, attempt).probe();
+        if self.host.cancel.is_cancelled() {
+            // That it was cut short is no evidence. It is asked again when the run is taken on.
+            return self.stop();
+        }
         self.reached(seq, Boundary::AfterExec)?;
         Ok(Some(Found::of(verdict)))
     }

@@ -4,9 +4,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use deed::capability::GitEnvironment;
-use deed::engine::{CallEnd, EffectClass, EffectState, Engine, EngineConfig, FailureKind, Output, Verdict};
+use deed::engine::{
+    AbortReason, CallEnd, EffectClass, EffectState, Engine, EngineConfig, FailureKind, Output, Verdict,
+};
 use git2::{Oid, Repository};
 use serde_json::{Value, json};
 
@@ -519,6 +522,18 @@ fn a_push_that_is_cancelled_is_in_doubt() {
     let (_, effect, message) = failed(end);
     assert_eq!(effect, EffectState::Unknown, "{message}");
     assert!(message.contains("cancelled"), "{message}");
+}
+
+#[test]
+fn a_push_that_does_not_end_ends_with_the_calls_time() {
+    let place = Place::new();
+    place.hook("pre-receive", "exec sleep 600");
+    let workspace = place.workspace();
+    let mut call = Place::call(json!({"remote": place.url()}), &workspace);
+    call.timeout = Duration::from_secs(1);
+    let CallEnd::Aborted(abort) = call.run() else { panic!("it was to be ended") };
+    assert_eq!(abort.reason, AbortReason::Timeout, "{abort}");
+    assert_eq!(place.updates(), [""; 0]);
 }
 
 /// Nothing was sent before the receipt was durable.

@@ -172,11 +172,11 @@ fn a_command_goes_by_the_name_that_the_tool_uses() {
 fn memory_and_time_are_what_the_grant_says() {
     let hog = || call("hog", &json!({}));
     for (grants, limit) in
-        [(json!([{ "tool": "*", "memory_bytes": 20_000_000 }]), "20000000"), (json!([]), "268435456")]
+        [(json!([{ "tool": "*", "memory_bytes": 20_971_520 }]), "20.00 MiB"), (json!([]), "256.00 MiB")]
     {
         let refused = try_with(&hog(), &grants, 3);
         let message = message(&refused, "memory");
-        assert!(message.contains("`hog`") && message.contains(&format!("may have {limit}")), "{message}");
+        assert!(message.contains("`hog`") && message.contains(&format!("may take {limit}")), "{message}");
     }
     // Shorter than what the tool says for itself, and longer.
     let hang = call("hangs_in_host_call", &json!({ "duration_ms": 60_000 }));

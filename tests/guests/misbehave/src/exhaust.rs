@@ -121,9 +121,29 @@ impl Tool for Hang {
     const NAME: &str = "hangs_in_host_call";
     const EFFECT: Effect = Effect::Pure;
 
-    fn run(self, _: &Call) -> Result<Output> {
+    fn run(self, call: &Call) -> Result<Output> {
+        call.info("sleeps");
         std::thread::sleep(Duration::from_millis(self.duration_ms));
+        call.info("slept");
         Ok(Output::text("slept"))
+    }
+}
+
+/// Opens a file again and again, and keeps it open.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct OpenFiles {
+    path: String,
+    count: usize,
+}
+
+impl Tool for OpenFiles {
+    const NAME: &str = "open_files";
+    const EFFECT: Effect = Effect::Pure;
+
+    fn run(self, _: &Call) -> Result<Output> {
+        let files: std::io::Result<Vec<_>> =
+            (0..self.count).map(|_| std::fs::File::open(&self.path)).collect();
+        Ok(Output::text(format!("{} are open", files?.len())))
     }
 }
 

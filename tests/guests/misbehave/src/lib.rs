@@ -15,6 +15,7 @@ deed_sdk::export!(
     exhaust::BigResult,
     exhaust::WaitFor,
     exhaust::Hang,
+    exhaust::OpenFiles,
     exhaust::Pester,
     exhaust::LogFlood,
     exhaust::ProgressFlood,
