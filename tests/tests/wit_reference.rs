@@ -11,7 +11,7 @@ use std::{env, fs};
 use deed_tests::project_root;
 use wit_parser::{
     Docs, Function, Handle, Interface, InterfaceId, PackageId, Resolve, Stability, Type, TypeDef,
-    TypeDefKind, TypeId, World, WorldItem,
+    TypeDefKind, TypeOwner, World, WorldItem,
 };
 
 const HEAD: &str = "\
@@ -35,11 +35,6 @@ struct Page<'a> {
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | ' '));
     kept.collect::<String>().to_lowercase().replace(' ', "-")
-}
-
-/// What is repeated within a line of a table.
-fn cell(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }
 
 impl Page<'_> {
@@ -134,25 +129,29 @@ impl Page<'_> {
     fn function(&mut self, interface: &str, function: &Function) {
         let name = format!("{interface}.{}", function.name);
         self.entry(4, ("function", &name), &function.docs, &function.stability);
-        for param in &function.params {
-            let ty = self.linked(&param.ty);
-            self.line(&format!("- parameter `{}`: {ty}", param.name));
+        let params = function.params.iter().map(|param| format!("{}: {}", param.name, self.name(&param.ty)));
+        let params = params.collect::<Vec<_>>().join(", ");
+        let result = function.result.as_ref().map(|ty| format!(" -> {}", self.name(ty))).unwrap_or_default();
+        self.line(&format!("```wit\n{}: func({params}){result}\n```\n", function.name));
+        let types = function.params.iter().map(|param| &param.ty).chain(&function.result);
+        let mut links: Vec<_> = types.flat_map(|ty| self.links(ty)).collect();
+        links.sort();
+        links.dedup();
+        if !links.is_empty() {
+            let links: Vec<_> = links.iter().map(|(name, link)| format!("[`{name}`]({link})")).collect();
+            self.line(&format!("Types: {}.\n", links.join(", ")));
         }
-        let result = function.result.as_ref().map_or_else(|| "nothing".to_owned(), |ty| self.linked(ty));
-        self.line(&format!("- returns {result}\n"));
     }
 
     fn type_def(&mut self, interface: &str, def: &TypeDef) {
         let name = format!("{interface}.{}", def.name.as_deref().unwrap());
-        let parts: Vec<(&str, Option<String>, &Docs)> = match &def.kind {
+        let parts: Vec<(&str, Option<&Type>, &Docs)> = match &def.kind {
             TypeDefKind::Record(record) => {
                 let fields = record.fields.iter();
-                fields.map(|field| (&*field.name, Some(self.linked(&field.ty)), &field.docs)).collect()
+                fields.map(|field| (&*field.name, Some(&field.ty), &field.docs)).collect()
             }
             TypeDefKind::Variant(variant) => {
-                let held = |ty: &Option<Type>| ty.as_ref().map_or_else(String::new, |ty| self.linked(ty));
-                let cases = variant.cases.iter();
-                cases.map(|case| (&*case.name, Some(held(&case.ty)), &case.docs)).collect()
+                variant.cases.iter().map(|case| (&*case.name, case.ty.as_ref(), &case.docs)).collect()
             }
             TypeDefKind::Enum(cases) => {
                 cases.cases.iter().map(|case| (&*case.name, None, &case.docs)).collect()
@@ -166,42 +165,61 @@ impl Page<'_> {
         self.entry(4, (def.kind.as_str(), &name), &def.docs, &def.stability);
         for (part, ty, docs) in parts {
             let docs = self.docs(&format!("{name}.{part}"), docs);
-            let ty = ty.filter(|ty| !ty.is_empty()).map_or_else(String::new, |ty| format!(" ({ty})"));
-            self.line(&format!("- `{part}`{ty}: {}", cell(&docs)));
+            let ty = ty.map(|ty| format!(" ({})", self.linked(ty))).unwrap_or_default();
+            let docs = docs.split_whitespace().collect::<Vec<_>>().join(" ");
+            self.line(&format!("- `{part}`{ty}: {docs}"));
         }
         self.line("");
     }
 
-    /// A type as it is written, those of the interface with a link to what they are.
+    /// A type as it is written, with a link to the first of the interface's own in it.
     fn linked(&self, ty: &Type) -> String {
-        match ty {
-            Type::Id(id) => self.linked_def(*id),
-            plain => plain_name(plain).to_owned(),
+        let name = self.name(ty);
+        match self.links(ty).first() {
+            Some((_, link)) => format!("[`{name}`]({link})"),
+            None => format!("`{name}`"),
         }
     }
 
-    fn linked_def(&self, id: TypeId) -> String {
-        let def = &self.resolve.types[id];
-        let part = |ty: &Option<Type>| ty.as_ref().map_or_else(|| "_".to_owned(), |ty| self.linked(ty));
+    /// A type as it is written.
+    fn name(&self, ty: &Type) -> String {
+        let Type::Id(id) = ty else { return plain_name(ty).to_owned() };
+        let part = |ty: &Option<Type>| ty.as_ref().map_or_else(|| "_".to_owned(), |ty| self.name(ty));
+        let def = &self.resolve.types[*id];
         match &def.kind {
-            TypeDefKind::Type(Type::Id(of)) => self.linked_def(*of),
-            TypeDefKind::Option(ty) => format!("option<{}>", self.linked(ty)),
-            TypeDefKind::List(ty) => format!("list<{}>", self.linked(ty)),
+            TypeDefKind::Option(ty) => format!("option<{}>", self.name(ty)),
+            TypeDefKind::List(ty) => format!("list<{}>", self.name(ty)),
+            TypeDefKind::Result(result) if result.err.is_none() => format!("result<{}>", part(&result.ok)),
             TypeDefKind::Result(result) => format!("result<{}, {}>", part(&result.ok), part(&result.err)),
             TypeDefKind::Tuple(tuple) => {
-                let types: Vec<_> = tuple.types.iter().map(|ty| self.linked(ty)).collect();
+                let types: Vec<_> = tuple.types.iter().map(|ty| self.name(ty)).collect();
                 format!("tuple<{}>", types.join(", "))
             }
-            TypeDefKind::Handle(Handle::Own(of)) => self.linked_def(*of),
-            TypeDefKind::Handle(Handle::Borrow(of)) => format!("borrow<{}>", self.linked_def(*of)),
+            TypeDefKind::Handle(Handle::Own(of)) => self.name(&Type::Id(*of)),
+            TypeDefKind::Handle(Handle::Borrow(of)) => format!("borrow<{}>", self.name(&Type::Id(*of))),
+            _ => def.name.clone().unwrap(),
+        }
+    }
+
+    /// The interface's own types in a type: each with the link to it.
+    fn links(&self, ty: &Type) -> Vec<(String, String)> {
+        let Type::Id(id) = ty else { return Vec::new() };
+        let def = &self.resolve.types[*id];
+        match &def.kind {
+            TypeDefKind::Type(of) | TypeDefKind::Option(of) | TypeDefKind::List(of) => self.links(of),
+            TypeDefKind::Handle(Handle::Own(of) | Handle::Borrow(of)) => self.links(&Type::Id(*of)),
+            TypeDefKind::Result(result) => {
+                result.ok.iter().chain(&result.err).flat_map(|ty| self.links(ty)).collect()
+            }
+            TypeDefKind::Tuple(tuple) => tuple.types.iter().flat_map(|ty| self.links(ty)).collect(),
             kind => {
-                let wit_parser::TypeOwner::Interface(owner) = def.owner else {
+                let TypeOwner::Interface(owner) = def.owner else {
                     panic!("a type of no interface: {def:?}")
                 };
                 let interface = self.resolve.interfaces[owner].name.as_deref().unwrap();
-                let name = def.name.as_deref().unwrap();
-                let kind = kind.as_str();
-                format!("[{name}](#{})", anchor(&format!("{kind} {interface}.{name}")))
+                let name = def.name.clone().unwrap();
+                let link = format!("#{}", anchor(&format!("{} {interface}.{name}", kind.as_str())));
+                vec![(name, link)]
             }
         }
     }
