@@ -12,6 +12,7 @@
 //! The workspace is in `/dev/shm`, where a sync costs nothing.
 
 use std::hint::black_box;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +34,10 @@ const COMPONENTS: &str = "DEED_BENCH_COMPONENTS";
 
 impl Bench {
     fn new(name: &str, bytes: &[u8]) -> Self {
-        let engine = Engine::new(EngineConfig::default()).expect("the engine works here");
+        // An interpreter takes half a minute to compile, once.
+        let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled"));
+        let engine = Engine::new(EngineConfig { cache_dir, ..EngineConfig::default() });
+        let engine = engine.expect("the engine works here");
         let plugin = engine.load(name, bytes).expect("a plugin loads");
         let workspace = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let workspace = workspace.expect("a directory can be made");

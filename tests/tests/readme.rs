@@ -147,7 +147,7 @@ fn the_policy_and_the_grants_do_what_is_said_of_them() {
 fn the_file_about_servers_grants_those_and_refuses_another_one() {
     let [file] = blocks_of(section("Reaching servers"), "toml").try_into().unwrap();
     let sandbox = Sandbox::bare();
-    sandbox.set_operator(file);
+    sandbox.set_operator(&file);
     let section = section("Reaching servers");
     let typed: Vec<_> =
         section.lines().filter_map(|line| line.strip_prefix("$ deed call http_get ")).collect();
