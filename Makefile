@@ -31,7 +31,7 @@ check: wasm-target ## everything that can be judged without running the system
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	cd plugins && $(CARGO) clippy --workspace --target $(WASM_TARGET) -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
-	$(CARGO) test --workspace --test tidy
+	$(CARGO) test --workspace --test tidy --test wit_reference
 
 fmt:              ## format both workspaces
 	$(CARGO) fmt --all

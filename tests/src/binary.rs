@@ -60,7 +60,7 @@ pub fn shared_cache_dir() -> &'static Path {
 }
 
 /// `target/debug`, or whatever the build at hand uses.
-fn profile_dir() -> PathBuf {
+pub(crate) fn profile_dir() -> PathBuf {
     let exe = env::current_exe().expect("the system names the running executable");
     let holder = exe.parent().expect("an executable lies in a directory");
     let is_inner = holder.file_name().is_some_and(|name| name == "deps" || name == "examples");

@@ -33,7 +33,9 @@ pub mod guests;
 mod held;
 mod kill;
 pub mod made;
+pub mod page;
 mod process;
+mod project;
 pub mod receiver;
 mod records;
 mod repository;
@@ -49,6 +51,7 @@ pub use drive::{Asked, Owner, Passage, never_asked, says_yes};
 pub use held::{Held, Waiting};
 pub use kill::{Kill, Point};
 pub use process::{Deed, Ending, Outcome, Running};
+pub use project::{Project, project_target};
 pub use records::{
     CallError, CallOutput, CallReply, Criterion, Envelope, Message, MessageResult, RunRow, StepRow, ToolRow,
     Usage, Wait, shape,

@@ -33,7 +33,24 @@ pub struct Deed {
 impl Deed {
     /// A process that finds its settings and its state under `home`, and nothing of the user's own.
     pub(crate) fn new(home: &Path) -> Self {
-        let mut command = Command::new(deed_binary());
+        Self::of(Command::new(deed_binary()), home)
+    }
+
+    /// A line that a person types in `directory`, both streams as one. `deed` is the binary under test, and given `args`.
+    pub(crate) fn typed(home: &Path, directory: &Path, line: &str, args: &[&str]) -> Self {
+        let mut sh = Command::new("sh");
+        let line = match line.strip_prefix("deed ") {
+            // In the shell's place, so that what ends the process is seen here.
+            Some(rest) => format!(r#"exec "$DEED" {} {rest}"#, args.join(" ")),
+            None => line.to_owned(),
+        };
+        sh.args(["-c", &format!("exec 2>&1\n{line}")]);
+        let mut typed = Self::of(sh, home).env("DEED", &deed_binary().to_string_lossy());
+        typed.command.current_dir(directory);
+        typed
+    }
+
+    fn of(mut command: Command, home: &Path) -> Self {
         command
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()))

@@ -145,6 +145,12 @@ impl Sandbox {
         self.deed_on(&self.journal(), args)
     }
 
+    /// A line of the shell, typed in a directory: `deed` in it is the binary under test, in text, with ids that are the same
+    /// each time.
+    pub fn typed(&self, directory: &Path, line: &str) -> Deed {
+        Deed::typed(&self.home(), directory, line, &["--deterministic", &self.seed])
+    }
+
     /// A process with another journal, in JSON.
     pub fn deed_on<I, S>(&self, journal: &Path, args: I) -> Deed
     where

@@ -101,7 +101,7 @@ fn a_pure_call_asks_nobody_though_it_is_granted() {
     let failure = call.failure();
     let refusal = failure.refusals[0].to_string();
     let expected = format!(
-        "http: to send GET to `{}` was refused: `fetch_pure`, called as `pure`, reaches no network; a tool that does is at least `idempotent`",
+        r#"http: to send GET to `{}` was refused: `fetch_pure`, called as `pure`, reaches no network; a tool that does is at least `idempotent`; this rule, first under `policy`, would raise its class and ask: {{"decision":"ask","effect":"non-idempotent","tool":"fetch_pure"}}"#,
         receiver.origin()
     );
     assert_eq!((refusal, failure.effect), (expected, EffectState::NotApplied));

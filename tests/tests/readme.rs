@@ -5,26 +5,25 @@
 use std::{fs, path::Path, sync::LazyLock};
 
 use deed::operator::OperatorFile;
+use deed_tests::page;
 use deed_tests::{CallReply, Envelope, Sandbox, Wait, guests, never_asked, project_root};
 use serde_json::{Value, json};
 
-static README: LazyLock<String> =
-    LazyLock::new(|| fs::read_to_string(project_root().join("README.md")).unwrap());
+static README: LazyLock<String> = LazyLock::new(|| page::read_page("README.md"));
 
 /// The text below a heading, up to the next one.
 fn section(heading: &str) -> &'static str {
-    let (_, rest) = README.split_once(&format!("\n## {heading}\n")).unwrap();
-    rest.split("\n## ").next().unwrap()
+    page::section(&README, heading)
 }
 
 /// The blocks of code in one language, in order.
-fn blocks(language: &str) -> Vec<&'static str> {
+fn blocks(language: &str) -> Vec<String> {
     blocks_of(&README, language)
 }
 
-fn blocks_of(text: &'static str, language: &str) -> Vec<&'static str> {
-    let start = format!("\n```{language}\n");
-    text.split(&start).skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect()
+fn blocks_of(text: &str, language: &str) -> Vec<String> {
+    let blocks = page::blocks(text).into_iter().filter(|block| block.language == language);
+    blocks.map(|block| block.text).collect()
 }
 
 /// What stands in backticks within a line.
@@ -78,7 +77,14 @@ fn every_path_is_there() {
     let ours = ["host/", "journal/", "plugins/", "tests/", "wit/"];
     let is_page = |text: &str| Path::new(text).extension().is_some_and(|extension| extension == "md");
     let is_ours = |text: &&str| ours.iter().any(|start| text.starts_with(start)) || is_page(text);
-    for page in ["README.md", "DECISIONS.md", "host/ARCHITECTURE.md", "journal/FORMAT.md"] {
+    for page in [
+        "README.md",
+        "DECISIONS.md",
+        "host/ARCHITECTURE.md",
+        "journal/FORMAT.md",
+        "plugins/GUIDE.md",
+        "wit/REFERENCE.md",
+    ] {
         let text = fs::read_to_string(project_root().join(page)).unwrap();
         for path in quoted(&text).filter(is_ours) {
             assert!(project_root().join(path).exists(), "`{path}`, named in `{page}`, is not there");
@@ -96,7 +102,7 @@ fn the_first_plugin_has_ten_lines_builds_and_greets() {
     let [code] = blocks("rust").try_into().unwrap();
     assert_eq!(code.lines().count(), 10);
     let guest = fs::read_to_string(project_root().join("tests/guests/greet/src/lib.rs")).unwrap();
-    assert!(bare(&guest).ends_with(&bare(code)), "`tests/guests/greet` is another plugin");
+    assert!(bare(&guest).ends_with(&bare(&code)), "`tests/guests/greet` is another plugin");
 
     let sandbox = Sandbox::bare();
     let tools = sandbox.root().join("tools");
@@ -141,7 +147,7 @@ fn the_policy_and_the_grants_do_what_is_said_of_them() {
 fn the_file_about_servers_grants_those_and_refuses_another_one() {
     let [file] = blocks_of(section("Reaching servers"), "toml").try_into().unwrap();
     let sandbox = Sandbox::bare();
-    sandbox.set_operator(file);
+    sandbox.set_operator(&file);
     let section = section("Reaching servers");
     let typed: Vec<_> =
         section.lines().filter_map(|line| line.strip_prefix("$ deed call http_get ")).collect();
@@ -156,7 +162,7 @@ fn the_file_about_servers_grants_those_and_refuses_another_one() {
 #[test]
 fn the_mission_and_the_batch_run() {
     let [mission, batch] = blocks("json").try_into().unwrap();
-    let sandbox = Sandbox::with(&serde_json::from_str(mission).unwrap(), &[("a.txt", "alpha\n")]);
+    let sandbox = Sandbox::with(&serde_json::from_str(&mission).unwrap(), &[("a.txt", "alpha\n")]);
     let first: Envelope = sandbox.run(None).run().expect_code(4).json();
     let approves = |wait: &Wait| match wait.kind.as_str() {
         "approval" => Ok("approve"),
@@ -169,7 +175,7 @@ fn the_mission_and_the_batch_run() {
     assert_eq!(done.result.as_deref(), Some("Noted."));
     assert_eq!(sandbox.repository().history().unwrap()[0].subject(), "Add a note");
 
-    let batch: Value = serde_json::from_str(batch).unwrap();
+    let batch: Value = serde_json::from_str(&batch).unwrap();
     let sandbox = Sandbox::with(&batch, &[]);
     let passage = sandbox.run_to_end(None, &never_asked).unwrap();
     assert_eq!(passage.envelope.status, "done");
@@ -178,14 +184,11 @@ fn the_mission_and_the_batch_run() {
 
 #[test]
 fn the_crash_test_finds_what_is_shown() {
-    // Blocks of no language: every second part.
-    let parts = section("Crash-test your plugin").split("\n```");
-    let blocks: Vec<_> = parts.skip(1).step_by(2).map(str::trim_start).collect();
-    let [batch, shown, test] = blocks.try_into().unwrap();
+    let [batch, shown, test] = blocks_of(section("Crash-test your plugin"), "").try_into().unwrap();
     assert!(test.starts_with("#[test]") && test.lines().count() == 4);
     let sandbox = Sandbox::bare();
     fs::write(sandbox.workspace().join("a.txt"), "hello\n").unwrap();
-    sandbox.set_mission(&serde_json::from_str(batch).unwrap());
+    sandbox.set_mission(&serde_json::from_str(&batch).unwrap());
     sandbox.install("claims", guests::CLAIMS);
     let deed = sandbox.deed(["crash-test", sandbox.mission().to_str().unwrap(), "--format", "text"]);
     let found = deed.args(["--workspace", sandbox.workspace().to_str().unwrap()]).run().expect_code(1);

@@ -1,6 +1,5 @@
 //! The policy hook of every capability: what a call of one class may do, and what it did.
 
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -181,8 +180,10 @@ impl Gate {
     /// As [`admit`](Self::admit), for an action that does not begin yet, such as a request that has no connection: it
     /// begins with [`begin`](Self::begin).
     pub(crate) fn check(&self, action: Action<'_>) -> Result<(), String> {
-        match self.refusal(action) {
-            Some(refusal) => Err(self.refuse(refusal)),
+        match objection(&self.0.grants, action) {
+            Some(Objection { why, grant }) => {
+                Err(self.refuse(self.refused(action, &why, &self.remedy(action, grant))))
+            }
             None => Ok(()),
         }
     }
@@ -202,120 +203,35 @@ impl Gate {
 
     /// Refuse `action` for a reason that no grant changes.
     pub(crate) fn refuse_for(&self, action: Action<'_>, why: &str) -> String {
-        self.refuse(self.refused(action, why, None))
+        self.refuse(self.refused(action, why, ""))
     }
 
-    fn refused(&self, action: Action<'_>, why: &str, grant: Option<Value>) -> Refusal {
+    fn refused(&self, action: Action<'_>, why: &str, remedy: &str) -> Refusal {
         let State { tool, grants: Grants { class, probe, .. }, .. } = &*self.0;
         let called = if *probe { "asked by its probe".to_owned() } else { format!("called as `{class}`") };
-        let mut reason = format!("`{tool}`, {called}, {why}");
-        if let Some(mut grant) = grant {
-            grant["tool"] = json!(tool);
-            // First: of each field, the first grant that names it decides.
-            let _ = write!(reason, "; this line, first under `grants`, would allow it: {grant}");
-        }
+        let reason = format!("`{tool}`, {called}, {why}{remedy}");
         Refusal { capability: action.capability().to_owned(), action: action.describe(), reason }
     }
 
-    /// Why not, and what in a policy would allow it.
-    fn refusal(&self, action: Action<'_>) -> Option<Refusal> {
-        let Grants { class, probe, processes, granted, .. } = &self.0.grants;
-        let refused = |why: String, grant| Some(self.refused(action, &why, grant));
-        // What no grant can change comes first.
-        if let Action::Listen | Action::Connect(_) = action {
-            return refused(
-                format!("gets no sockets, {WHATEVER}: servers are reached by HTTP, through the host"),
-                None,
-            );
+    /// The line of a policy that meets an objection to `action`, if one does. First: of each field the first grant that names
+    /// it decides, and of a call the first rule that matches.
+    fn remedy(&self, action: Action<'_>, grant: Option<Value>) -> String {
+        let State { tool, grants, .. } = &*self.0;
+        if let Some(mut grant) = grant {
+            grant["tool"] = json!(tool);
+            return format!("; this line, first under `grants`, would allow it: {grant}");
         }
-        let pure = !class.is_effectful();
-        if action.changes() && pure {
-            let what = if *probe {
-                "may change nothing: a probe only looks"
-            } else {
-                "may change nothing; a tool that does declares `idempotent` or `non-idempotent`"
-            };
-            return refused(what.to_owned(), None);
+        let raised = Grants {
+            class: EffectClass::NonIdempotent,
+            processes: grants.workspace.is_some(),
+            ..grants.clone()
+        };
+        if grants.probe || objection(&raised, action).is_some() {
+            return String::new();
         }
-        match action {
-            Action::Read(_) => (granted.files < Files::Read)
-                .then(|| refused("is granted no files".to_owned(), Some(json!({ "files": "read" }))))
-                .flatten(),
-            Action::Leave(_) => refused(format!("may not leave the workspace, {WHATEVER}"), None),
-            Action::CreateThroughLink(_) => refused(
-                "may create no file through a symbolic link: name the file that it leads to".to_owned(),
-                None,
-            ),
-            Action::WriteAlias(_) => refused(format!("{OPERATORS}; this is another name of it"), None),
-            Action::Write(path) | Action::Replace(path) if is_operators(path) => {
-                refused(OPERATORS.to_owned(), None)
-            }
-            // A commit is below `.git`, which is in the workspace.
-            Action::WriteOpen | Action::Write(_) | Action::Replace(_) | Action::Commit => (granted.files
-                < Files::Write)
-                .then(|| refused("is granted no writing".to_owned(), Some(json!({ "files": "write" }))))
-                .flatten(),
-            Action::Execute(program) => {
-                if !processes {
-                    return refused("has no workspace to run commands in".to_owned(), None);
-                }
-                let named =
-                    granted.commands.as_ref().is_none_or(|names| names.iter().any(|name| name == program));
-                let (mut whys, mut grant) = (Vec::new(), json!({}));
-                // What a command does to files, nobody here sees. So it needs all that a tool can have of them.
-                if granted.files < Files::Write {
-                    whys.push("is granted no writing, which a command can do");
-                    grant["files"] = json!("write");
-                }
-                if !named {
-                    whys.push("is granted other commands only");
-                    let program = shortened(program.to_owned(), REFUSED_NAME_BYTES);
-                    grant["commands"] = granted.commands.iter().flatten().cloned().chain([program]).collect();
-                }
-                if whys.is_empty() { None } else { refused(whys.join(", and "), Some(grant)) }
-            }
-            Action::Listen | Action::Connect(_) => unreachable!("refused above"),
-            Action::Request { safe, origin, .. } => {
-                if pure && !probe {
-                    return refused(
-                        "reaches no network; a tool that does is at least `idempotent`".to_owned(),
-                        None,
-                    );
-                }
-                let Some(host) = granted.host(origin) else {
-                    let mut hosts = granted.hosts.clone();
-                    hosts.push(HostGrant::Origin(origin.clone()));
-                    let grant = json!({ "hosts": hosts });
-                    return refused("is not granted this server".to_owned(), Some(grant));
-                };
-                if safe || *class == EffectClass::NonIdempotent || host.honours_key() {
-                    return None;
-                }
-                let mut hosts = granted.hosts.clone();
-                hosts.retain(|host| host.origin() != origin);
-                hosts.push(HostGrant::Known(KnownHost { origin: origin.clone(), honours_key: true }));
-                let grant = json!({ "hosts": hosts });
-                refused(
-                    "may only ask for what can be asked twice: GET and HEAD, or anything of a server that honours the key".to_owned(),
-                    Some(grant),
-                )
-            }
-            Action::ListRemote(remote) | Action::Push(remote) => {
-                if pure && !probe {
-                    return refused(
-                        "reaches no network; a tool that does is at least `idempotent`".to_owned(),
-                        None,
-                    );
-                }
-                let named = granted.remotes.iter().any(|granted| granted == remote);
-                let grant = || {
-                    let remote = shortened(remote.to_owned(), REFUSED_NAME_BYTES);
-                    let remotes: Vec<_> = granted.remotes.iter().cloned().chain([remote]).collect();
-                    json!({ "remotes": remotes })
-                };
-                (!named).then(|| refused("is not granted this remote".to_owned(), Some(grant()))).flatten()
-            }
-        }
+        // It asks: a tool that declares less than it does may do more than this.
+        let rule = json!({ "tool": tool, "decision": "ask", "effect": raised.class });
+        format!("; this rule, first under `policy`, would raise its class and ask: {rule}")
     }
 
     fn refuse(&self, refusal: Refusal) -> String {
@@ -353,6 +269,101 @@ impl Gate {
     /// What was refused so far, oldest first.
     pub(crate) fn refusals(&self) -> Vec<Refusal> {
         self.0.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What stands against an action.
+struct Objection {
+    why: String,
+    /// What would have to be granted, but for the tool's name, if that alone would do.
+    grant: Option<Value>,
+}
+
+impl Objection {
+    /// One that no grant meets.
+    fn new(why: impl Into<String>) -> Self {
+        Self { why: why.into(), grant: None }
+    }
+
+    fn met_by(why: impl Into<String>, grant: Value) -> Self {
+        Self { why: why.into(), grant: Some(grant) }
+    }
+}
+
+/// What stands against `action` in a call with these grants.
+fn objection(grants: &Grants, action: Action<'_>) -> Option<Objection> {
+    let Grants { class, probe, processes, granted, .. } = grants;
+    // What no grant can change comes first.
+    if let Action::Listen | Action::Connect(_) = action {
+        let why = format!("gets no sockets, {WHATEVER}: servers are reached by HTTP, through the host");
+        return Some(Objection::new(why));
+    }
+    let pure = !class.is_effectful();
+    if action.changes() && pure {
+        return Some(Objection::new(if *probe {
+            "may change nothing: a probe only looks"
+        } else {
+            "may change nothing; a tool that does declares `idempotent` or `non-idempotent`"
+        }));
+    }
+    match action {
+        Action::Read(_) => (granted.files < Files::Read)
+            .then(|| Objection::met_by("is granted no files", json!({ "files": "read" }))),
+        Action::Leave(_) => Some(Objection::new(format!("may not leave the workspace, {WHATEVER}"))),
+        Action::CreateThroughLink(_) => {
+            Some(Objection::new("may create no file through a symbolic link: name the file that it leads to"))
+        }
+        Action::WriteAlias(_) => Some(Objection::new(format!("{OPERATORS}; this is another name of it"))),
+        Action::Write(path) | Action::Replace(path) if is_operators(path) => Some(Objection::new(OPERATORS)),
+        // A commit is below `.git`, which is in the workspace.
+        Action::WriteOpen | Action::Write(_) | Action::Replace(_) | Action::Commit => (granted.files
+            < Files::Write)
+            .then(|| Objection::met_by("is granted no writing", json!({ "files": "write" }))),
+        Action::Execute(program) => {
+            if !processes {
+                return Some(Objection::new("has no workspace to run commands in"));
+            }
+            let named =
+                granted.commands.as_ref().is_none_or(|names| names.iter().any(|name| name == program));
+            let (mut whys, mut grant) = (Vec::new(), json!({}));
+            // What a command does to files, nobody here sees. So it needs all that a tool can have of them.
+            if granted.files < Files::Write {
+                whys.push("is granted no writing, which a command can do");
+                grant["files"] = json!("write");
+            }
+            if !named {
+                whys.push("is granted other commands only");
+                let program = shortened(program.to_owned(), REFUSED_NAME_BYTES);
+                grant["commands"] = granted.commands.iter().flatten().cloned().chain([program]).collect();
+            }
+            (!whys.is_empty()).then(|| Objection::met_by(whys.join(", and "), grant))
+        }
+        Action::Listen | Action::Connect(_) => unreachable!("refused above"),
+        Action::Request { .. } | Action::ListRemote(_) | Action::Push(_) if pure && !probe => {
+            Some(Objection::new("reaches no network; a tool that does is at least `idempotent`"))
+        }
+        Action::Request { safe, origin, .. } => {
+            let Some(host) = granted.host(origin) else {
+                let mut hosts = granted.hosts.clone();
+                hosts.push(HostGrant::Origin(origin.clone()));
+                return Some(Objection::met_by("is not granted this server", json!({ "hosts": hosts })));
+            };
+            if safe || *class == EffectClass::NonIdempotent || host.honours_key() {
+                return None;
+            }
+            let mut hosts = granted.hosts.clone();
+            hosts.retain(|host| host.origin() != origin);
+            hosts.push(HostGrant::Known(KnownHost { origin: origin.clone(), honours_key: true }));
+            let why = "may only ask for what can be asked twice: GET and HEAD, or anything of a server that honours the key";
+            Some(Objection::met_by(why, json!({ "hosts": hosts })))
+        }
+        Action::ListRemote(remote) | Action::Push(remote) => {
+            (!granted.remotes.iter().any(|granted| granted == remote)).then(|| {
+                let remote = shortened(remote.to_owned(), REFUSED_NAME_BYTES);
+                let remotes: Vec<_> = granted.remotes.iter().cloned().chain([remote]).collect();
+                Objection::met_by("is not granted this remote", json!({ "remotes": remotes }))
+            })
+        }
     }
 }
 

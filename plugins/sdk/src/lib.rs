@@ -1,5 +1,7 @@
 //! Write a `deed` tool as a Rust struct.
 //!
+//! `plugins/GUIDE.md` in deed's repository builds one step by step, and kills it; this page says what there is.
+//!
 //! # A first tool
 //!
 //! ```standalone_crate
@@ -175,7 +177,8 @@
 //! Files of the workspace are plain [`std::fs`], with `/` as the workspace; [`workspace`] adds what is atomic and durable,
 //! [`process`] runs commands, [`mod@git`] works on the repository, [`remote`] asks its remotes and pushes to them and
 //! [`http`] asks servers, both where the operator granted it. [`std::time`] and randomness are recorded with the call and
-//! equal on every attempt. Standard output and standard error go to the operator. A component imports only what its tools
+//! equal on every attempt. A file that was opened to append reads nothing, wherever one seeks: open it a second time to look
+//! at what an earlier attempt appended. Standard output and standard error go to the operator. A component imports only what its tools
 //! use, and its class decides what of that a call is granted.
 
 pub mod bindings;

@@ -1,6 +1,6 @@
 //! Grants hold, and a refusal says which one would have allowed it.
 
-use deed_tests::StepRow;
+use deed_tests::{Envelope, StepRow};
 use serde_json::{Value, json};
 
 use super::system::{batch, call, calls_of, message, results, sandbox, show};
@@ -9,6 +9,13 @@ use super::system::{batch, call, calls_of, message, results, sandbox, show};
 fn offered(message: &str) -> Option<Value> {
     // The last time: before that the tool may have quoted it.
     let (_, rest) = message.rsplit_once("this line, first under `grants`, would allow it: ")?;
+    Some(serde_json::from_str(rest.lines().next().unwrap()).unwrap())
+}
+
+/// The rule that a refusal says would raise the class of the tool.
+fn offered_rule(message: &str) -> Option<Value> {
+    let (_, rest) =
+        message.rsplit_once("this rule, first under `policy`, would raise its class and ask: ")?;
     Some(serde_json::from_str(rest.lines().next().unwrap()).unwrap())
 }
 
@@ -103,9 +110,30 @@ fn what_no_grant_allows_is_said_and_another_class_is_named() {
         let message = message(&refused, "denied");
         assert!(message.contains(named) && message.contains(&format!("`{tool}`, called as ")), "{message}");
         assert_eq!(offered(&message), None);
+        assert_eq!(offered_rule(&message).is_some(), named.starts_with("declares"), "{message}");
     }
     let other = try_with(&call("try_idempotent", &insist("overwrite", "b.txt")), &json!([]), 0);
     assert_eq!(other.status, "completed", "the class that was named");
+}
+
+#[test]
+fn the_rule_that_a_refusal_offers_asks_the_owner_and_lets_the_call_do_what_it_tried() {
+    let input = json!({ "act": "overwrite", "path": "b.txt", "insist": true });
+    let mut mission = batch(&[call("try_pure", &input)], &json!([]));
+    let (_, steps) = calls_of(&sandbox(&mission), 3);
+    let rule = offered_rule(&message(&steps[0], "denied")).unwrap();
+
+    // Pasted as it is, in front of a rule that would have allowed the call unasked.
+    mission["policy"] = json!([rule, { "tool": "*", "decision": "allow" }]);
+    let sandbox = sandbox(&mission);
+    let waiting: Envelope = super::system::run(&sandbox).run().expect_code(4).json();
+    let [wait] = waiting.waits.try_into().unwrap();
+    assert_eq!(wait.kind, "approval");
+    sandbox.answer(&wait.wait, "approve").unwrap();
+    let done: Envelope = super::system::resume(&sandbox).run().expect_code(0).json();
+    assert_eq!(sandbox.files().text("b.txt"), "written\n");
+    let made = sandbox.steps(&done.run).into_iter().find(StepRow::runs_component).unwrap();
+    assert_eq!(made.effect.as_deref(), Some("non-idempotent"));
 }
 
 #[test]
@@ -115,8 +143,8 @@ fn what_was_refused_reads_the_same_wherever_it_is_shown() {
     insisting["insist"] = json!(true);
     let sandbox = sandbox(&batch(&[call("try_pure", &input), call("try_pure", &insisting)], &json!([])));
     let outcome = super::system::run(&sandbox).run().expect_code(3);
-    let run = outcome.json::<deed_tests::Envelope>().run;
-    let refusal = "files: to write `b.txt` was refused: `try_pure`, called as `pure`, may change nothing; a tool that does declares `idempotent` or `non-idempotent`";
+    let run = outcome.json::<Envelope>().run;
+    let refusal = r#"files: to write `b.txt` was refused: `try_pure`, called as `pure`, may change nothing; a tool that does declares `idempotent` or `non-idempotent`; this rule, first under `policy`, would raise its class and ask: {"decision":"ask","effect":"non-idempotent","tool":"try_pure"}"#;
 
     // One tool swallowed it, and its call completed; the operator is warned all the same.
     for step in [4, 5] {

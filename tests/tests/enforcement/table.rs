@@ -44,6 +44,7 @@ const PERM: Sees = Sees::Error("Operation not permitted (os error 63)");
 const ACCESS: Sees = Sees::Error("Permission denied (os error 2)");
 
 const PURE: &str = "may change nothing; a tool that does declares `idempotent` or `non-idempotent`";
+const RAISED: &str = r#"; this rule, first under `policy`, would raise its class and ask: {"decision":"ask","effect":"non-idempotent","tool":"try_pure"}"#;
 const PROBE: &str = "may change nothing: a probe only looks";
 const OUT: &str = "may not leave the workspace, whatever it is granted";
 const SOCKET: Cell =
@@ -216,7 +217,11 @@ fn expected(row: &Row, who: As, cell: Cell) -> (String, Vec<String>) {
         Refused(reason) => (action.to_string(), reason),
         Leaves(path) => (format!("files: to follow `{path}`"), OUT),
     };
-    let refusal = format!("{action} was refused: {}, {reason}", who.named());
+    let mut refusal = format!("{action} was refused: {}, {reason}", who.named());
+    // What another class would allow, a rule can. The operator's file none can.
+    if reason == PURE && !action.to_lowercase().contains("deed.toml") {
+        refusal += RAISED;
+    }
     let told = match sees {
         Sees::Error(error) => (*error).to_owned(),
         Words => format!("Error::Denied({refusal:?})"),
