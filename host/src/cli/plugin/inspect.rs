@@ -50,17 +50,28 @@ pub(super) fn run(global: &Global, args: &InspectArgs) -> Result<Exit> {
 /// Packages whose interfaces everybody knows: their functions would hide the others.
 const KNOWN: [&str; 2] = ["deed:", "wasi:"];
 
+/// Characters of a line. Types without their names can be pages long; `--format json` has them whole.
+const LINE: usize = 400;
+
+fn line(text: &str) -> String {
+    let text = printable(text);
+    match text.char_indices().nth(LINE) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
 fn print(inspection: &Inspection) {
     out!("digest {}, {} bytes", inspection.digest, inspection.size_bytes);
     let functions = |name: &str, functions: &[String]| {
         // A plain function is its own name.
         let shown = functions.iter().filter(|function| !function.starts_with(&format!("{name}: ")));
         for function in shown.filter(|_| !KNOWN.iter().any(|start| name.starts_with(start))) {
-            out!("    {}", printable(function));
+            out!("    {}", line(function));
         }
     };
     let title = |name: &str, functions: &[String]| match functions {
-        [only] if only.starts_with(&format!("{name}: ")) => printable(only),
+        [only] if only.starts_with(&format!("{name}: ")) => line(only),
         _ => printable(name),
     };
     out!("\nexports");
@@ -100,8 +111,8 @@ fn print(inspection: &Inspection) {
             out!("  {} ({}) {}", tool.name, tool.effect, facts.join(";"));
             // Of other tools `deed tools` tells as much; these exist nowhere else.
             if inspection.is_foreign {
-                for line in tool.description.lines() {
-                    out!("      {}", printable(line));
+                for text in tool.description.lines() {
+                    out!("      {}", line(text));
                 }
             }
         }
