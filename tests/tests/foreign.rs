@@ -269,9 +269,9 @@ fn the_component_of_a_third_party_is_inspected_and_its_functions_are_called() {
         assert!(status.success(), "python3 {arguments:?}: {status}");
     };
     python(&["-m", "pip", "download", "--quiet", "--no-deps", WHEEL]);
-    let wheels = fs::read_dir(sandbox.root()).unwrap().map(|entry| entry.unwrap().file_name());
-    let wheel = wheels.map(|name| name.into_string().unwrap()).find(|name| name.ends_with(".whl")).unwrap();
-    python(&["-m", "zipfile", "-e", &wheel, "wheel"]);
+    let mut downloaded = fs::read_dir(sandbox.root()).unwrap().map(|entry| entry.unwrap().path());
+    let wheel = downloaded.find(|path| path.extension().is_some_and(|ending| ending == "whl")).unwrap();
+    python(&["-m", "zipfile", "-e", wheel.to_str().unwrap(), "wheel"]);
     let component = sandbox.root().join("wheel").join(COMPONENT);
     let plugin = |command: &str| sandbox.deed(["plugin", command, component.to_str().unwrap()]);
 
