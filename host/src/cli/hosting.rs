@@ -31,8 +31,8 @@ use super::{Global, credentials, journal_path, power_cut, signals};
 /// What a crash test may ask of a command that executes steps.
 #[derive(Debug, Args)]
 pub(super) struct TestArgs {
-    /// Send SIGKILL to this process at this boundary of this step.
-    #[arg(long, hide = true, value_name = "SEQ:POINT")]
+    /// Kill this process (SIGKILL) at a point of a step, such as `2:after_exec`: to see what the next one makes of it.
+    #[arg(long, value_name = "SEQ:POINT", help_heading = "Testing")]
     kill_at: Option<KillPoint>,
     /// Append every request to the model to this file, one JSON line each.
     #[arg(long, hide = true, value_name = "FILE")]

@@ -102,6 +102,11 @@ impl Cache {
         unsafe { Component::deserialize(engine, code) }.ok()
     }
 
+    /// Whether the component with this digest is here; whole or not is seen when it is loaded.
+    pub(super) fn has(&self, digest: Digest) -> bool {
+        self.directory.exists(self.code_name(digest))
+    }
+
     /// Keep a component.
     pub(super) fn store(&self, digest: Digest, component: &Component) -> io::Result<()> {
         let code = component.serialize().map_err(io::Error::other)?;

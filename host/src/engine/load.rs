@@ -50,6 +50,11 @@ impl Engine {
         self.cache.as_ref()?.facts(Facts::key(digest, foreign.wit.as_deref()))
     }
 
+    /// Whether to [`prepare`](Self::prepare) it takes no longer than to read a file.
+    pub(crate) fn is_compiled(&self, plugin: &Plugin) -> bool {
+        plugin.is_ready() || self.cache.as_ref().is_some_and(|cache| cache.has(plugin.digest()))
+    }
+
     /// Have a plugin compiled before it is called. What that takes is no part of any call's time.
     ///
     /// # Errors

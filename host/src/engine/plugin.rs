@@ -146,7 +146,7 @@ impl Plugin {
     }
 
     /// Whether it is compiled.
-    pub(crate) fn is_ready(&self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         self.0.exports.get().is_some()
     }
 

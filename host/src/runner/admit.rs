@@ -12,9 +12,11 @@ impl Runner<'_> {
     /// that a policy which became stricter asks for. `verdict` is by what that is known, if a probe said it.
     pub(super) fn admit(&mut self, index: usize, verdict: Option<&Probed>) -> Result<Option<Flow>, RunError> {
         let step = self.batch[index].clone();
-        let is_ready = |digest| self.host.toolbox.installed(digest).is_some_and(Plugin::is_ready);
-        if step.planned.component.is_some_and(|digest| !is_ready(digest)) {
-            // To load one may mean to compile it, and what has ended is not to be in doubt meanwhile.
+        let toolbox = &self.host.toolbox;
+        let is_compiled =
+            |digest| toolbox.installed(digest).is_some_and(|plugin| toolbox.engine().is_compiled(plugin));
+        if step.planned.component.is_some_and(|digest| !is_compiled(digest)) {
+            // It may be compiled now, which takes its time, and what has ended is not to be in doubt meanwhile.
             self.commit_durably()?;
         }
         if step.attempts.is_empty() && self.component_of(index).is_none() {
