@@ -9,7 +9,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use deed::beside::Beside;
 use deed::boundary::Unarmed;
@@ -223,10 +223,16 @@ impl Model for Counting {
 struct Place {
     host: Host,
     dir: TempDir,
+    /// One at a time: what another one's call forks has every open file of this process until it is a command, the lock of a
+    /// journal that is closed and opened again meanwhile as well.
+    turn: MutexGuard<'static, ()>,
 }
+
+static TURN: Mutex<()> = Mutex::new(());
 
 impl Place {
     fn new() -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir().unwrap();
         let workspace = dir.path().join("workspace");
         fs::create_dir(&workspace).unwrap();
@@ -234,7 +240,7 @@ impl Place {
         for name in ["plain.txt", "asked.txt", "denied.txt"] {
             fs::write(workspace.join(name), &tokens).unwrap();
         }
-        let place = Self { host: host(dir.path(), Arc::new(AtOnce)), dir };
+        let place = Self { host: host(dir.path(), Arc::new(AtOnce)), dir, turn };
         let id = |byte| [byte; 16];
         let run = Run::new(RunId::from_bytes(id(1)), SessionId::from_bytes(id(2)), id(3), "take up room", 0);
         let source = Value::String("x".repeat(BALLAST_BYTES));
@@ -249,9 +255,9 @@ impl Place {
 
     /// The journal's next owner, as after the end of the process.
     fn reopened(self, owner: Arc<dyn Owner>) -> Self {
-        let Self { host, dir } = self;
+        let Self { host, dir, turn } = self;
         drop(host);
-        Self { host: self::host(dir.path(), owner), dir }
+        Self { host: self::host(dir.path(), owner), dir, turn }
     }
 
     fn create(&self, spec: Spec) -> RunId {
