@@ -258,6 +258,31 @@ fn random_values_of_random_types_come_back_equal_from_a_component() {
 }
 
 #[test]
+fn a_wit_of_several_packages_is_one_text_that_says_the_same() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(place.path().join("deps/units")).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(place.path().join(name), text).unwrap();
+    write(
+        "deps/units/units.wit",
+        "package test:units@1.0.0; interface lengths { /// A length.\nrecord length { metres: f64 } }",
+    );
+    write(
+        "main.wit",
+        "package test:main; interface rulers { use test:units/lengths@1.0.0.{length};
+        /// Measure it.\nmeasure: func(by: length) -> length; } world main { export rulers; }",
+    );
+    let read = Wit::read(place.path()).unwrap();
+    let kept = Wit::parse("kept", &read.to_text().unwrap()).unwrap();
+    for wit in [&read, &kept] {
+        let function = wit.function(Some("test:main/rulers"), "measure").unwrap();
+        assert_eq!(docs::words(&function.docs).as_deref(), Some("Measure it."));
+        let mut shape = Shape::Record(vec![part("metres", Shape::Float(Float::F64))]);
+        let of_type = wit.describe(&mut shape, &function.params[0].ty).ok().flatten();
+        assert_eq!(of_type.as_deref(), Some("A length."));
+    }
+}
+
+#[test]
 fn functions_that_would_go_by_one_name_are_none_of_them_tools() {
     let long = "far-too-long-a-name-for-any-tool-since-it-has-more-than-sixty-four-letters";
     let component = format!(
